@@ -118,7 +118,6 @@ def test_an_unknown_key_in_a_process_of_its_own(tmp_path):
         (["--model.init_args.init_from=nope"], "no model at nope"),
         (["--ckpt_path=nope.ckpt"], "there is no nope.ckpt"),
         (["--ckpt_path=."], "is a folder and no sharded checkpoint; give the .ckpt itself"),
-        (["--data.init_args.batch_size=6"], "batch_size is 6; give a multiple of 4"),
         (["--data.init_args.image_size=32"], "the data give 32 px, the model takes 64 px"),
         (["--trainer.accelerator=abacus"], "the trainer cannot be built: You selected an invalid accelerator name"),
         (["--trainer.devices=0"], "the trainer cannot be built"),

@@ -3,7 +3,7 @@ import torch
 from backbone_training import trained_parts
 
 from faceanon.backbones.keyed import Keyed
-from faceanon.backbones.mirage import Mirage
+from faceanon.backbones.mirage import READING, Mirage
 from faceanon.errors import UserError
 from faceanon.key import Secret
 from faceanon.models import check_fit, description, load_backbone, load_into, save_backbone
@@ -12,7 +12,7 @@ from faceanon.testing import smooth_faces
 from faceanon.types import Branches, FaceBatch
 
 SMALL = {"grades": [8, 8]}
-AS_DBAF = {"cid_depth": 1, "cid_heads": 2, "cid_head_dim": 8, "cid_dropout": 0.0}
+AS_DBAF = {**READING, "cid_dropout": 0.0}
 KEYED = {**AS_DBAF, "code_dim": 16, "blend": True, "reader": True}
 
 

@@ -91,7 +91,7 @@ def test_folders_go_on_and_come_back(tmp_path, monkeypatch, capsys, pipe):
     half = files.unfinished(vault_of(hidden / "1.webp"))
     (hidden / f"{half}abcdefgh").write_bytes(b"half")
     assert cli.main(do) == 2
-    assert "holds a run with vault True, not None" in capsys.readouterr().err
+    assert "holds a run with vault True, not False" in capsys.readouterr().err
     assert cli.main([*do, "--vault"]) == 0
     assert "2 file(s) were done before" in capsys.readouterr().out
     assert not list(hidden.glob(f"{half}*"))

@@ -34,8 +34,8 @@ def test_import_list_show_and_verify(home, capsys):
     assert "mystery.bin (e4e encoder) -> encoder" in out
     assert "mystery.bin (StyleGAN2 generator) -> generator" in out
     assert (home / "checkpoints/mine/bundle.yaml").is_file()
-    code, out, _ = call(capsys, "verify", "mine")
-    assert code == 0
+    code, out, err = call(capsys, "verify", "mine")
+    assert code == 0, err
     assert "ok       pairing: the encoder was trained with this generator" in out
     assert "PSNR" in out
     code, out, _ = call(capsys, "show", "mine")

@@ -298,7 +298,7 @@ def test_bad_options_are_refused(options):
 def followed(**changes):
     """photo128's protocol, made to fit the 36 fake faces."""
     protocol = load_protocol("photo128-v1")
-    pictures = replace(protocol.pictures, images=36, people=12, factors_sha256=None, signature=(), image_size=24)
+    pictures = replace(protocol.pictures, images=36, people=12, signature=(), image_size=24)
     reading = ThresholdReading("l2_1.1", "judge", "l2", 1.1)
     matching = replace(protocol.matching, readings=(reading, replace(reading, recogniser="nobody")))
     changes = {"pictures": pictures, "matching": matching, "kid_subset_size": 20, "draws": 100} | changes

@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 
 from faceanon.errors import UserError
+from faceanon.photo.party import CROWD, photo_crowd
 from faceanon.photo.views import turned
 from faceanon.photo.yunet import YunetConfig, YunetDetector
 
@@ -23,9 +24,14 @@ def detector():
 
 @pytest.fixture(scope="module")
 def group():
-    """The group of 20 drawn people that ships with the documentation."""
-    path = next((REPO / "notebook").glob("group_photo.*"))
-    return np.array(Image.open(path).convert("RGB"))
+    """Twelve people of 386 px at half that size, and the same again at a quarter."""
+    crowd = photo_crowd()
+    half = np.array(crowd.resize((crowd.width // 2, crowd.height // 2), Image.Resampling.LANCZOS))
+    quarter = np.array(crowd.resize((crowd.width // 4, crowd.height // 4), Image.Resampling.LANCZOS))
+    wall = np.full((len(half) + len(quarter), half.shape[1], 3), 128, np.uint8)
+    wall[: len(half)] = half
+    wall[len(half) :, : quarter.shape[1]] = quarter
+    return wall
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +80,7 @@ def test_one_view_is_what_opencv_sees(detector, group):
 
 def test_all_of_a_group_are_found_the_largest_first(detector, group):
     found = detector.detect(group)
-    assert len(found) == 20
+    assert len(found) == 2 * CROWD
     sizes = [face.size for face in found]
     assert sizes == sorted(sizes, reverse=True)
     for face in found:

@@ -41,6 +41,10 @@ SMALLEST = 8.0  # px; below it the network tells faces from other things no bett
 # In a view a face has at most this many pixels. Of larger ones the network takes eyes, mouths and cheeks for faces; the
 # next smaller view shows them whole.
 LARGEST = 360.0
+# What a view shows larger than this, the next smaller view has to show too, with the score that follows: of smooth hair
+# and cheeks the network takes some for faces of 300 px and more, and not when they are half as large.
+LARGE = 180.0
+CONFIRMED = 0.6
 # In the views at a quarter and less a face has to have this many pixels. Smaller ones are left to the larger views.
 LEAST_IN_SMALL_VIEWS = 12.0
 SMALL_VIEW = 0.25
@@ -129,7 +133,7 @@ class YunetDetector:
         wanted = scales(width, height, config.min_face)
         # Once for all turns: to shrink a large photo takes as long as to search a small view of it.
         views = [View(number, scale, scaled(image, scale)) for number, scale in enumerate(wanted)]
-        upright = self._seen(image, views, turn=0)
+        upright = self._confirmed(self._seen(image, views, turn=0), views)
         rows = np.concatenate([upright, *self._lying(image, views, upright)])
         bars = dict.fromkeys((0, *TURNS), LYING) | {main_turn(rows, config.overlap): config.bars}
         faces = []
@@ -148,7 +152,7 @@ class YunetDetector:
         for turn in TURNS:
             # Mostly nobody lies, and a glance is all that a turn costs.
             if _lies(self._seen(image, views, turn, {**doubts, small: None}), upright):
-                yield self._seen(image, views, turn)
+                yield self._confirmed(self._seen(image, views, turn), views)
 
     def view(self, image: NDArray[np.uint8], scale: float, least: float) -> Rows:
         """What the network sees in one upright view, of any size of face.
@@ -185,17 +189,29 @@ class YunetDetector:
             scale = view.scale
             shown = sides(rows) * scale
             fits = np.ones(len(rows), bool)
-            longer = scale * max(image.shape[:2])
             # The smallest view that counts alone has to show faces of any size: there is no other one for them.
-            if longer >= 2 * ALONE:
+            if max(view.pixels.shape) >= 2 * ALONE:
                 fits = shown <= LARGEST
-            if longer < ALONE and scale < 1:
-                rows[:, SCORE] = rows[:, SCORE].clip(max=self.config.bars.likely)
+            if not _counts(view):
+                rows[:, SCORE] = rows[:, SCORE].clip(max=self.config.bars.again)
             if scale <= SMALL_VIEW:
                 fits &= shown >= LEAST_IN_SMALL_VIEWS
             rows = rows[fits]
             found.append(np.column_stack([rows, np.full(len(rows), view.number), np.full(len(rows), turn)]))
         return np.concatenate(found)
+
+    def _confirmed(self, rows: Rows, views: Sequence[View]) -> Rows:
+        """The rows that all views of one turn show, without large boxes that the next smaller view does not show."""
+        kept = np.ones(len(rows), bool)
+        for index, row in enumerate(rows):
+            number = int(row[SIZE])
+            smaller = views[number + 1 : number + 2]
+            # A view that does not count alone confirms nothing.
+            if sides(row[None])[0] * views[number].scale <= LARGE or not smaller or not _counts(smaller[0]):
+                continue
+            again = (rows[:, SIZE] == number + 1) & (overlaps(row, rows) > self.config.overlap)
+            kept[index] = rows[again, SCORE].max(initial=0) >= CONFIRMED
+        return rows[kept]
 
     def _parts(
         self,
@@ -238,6 +254,11 @@ class YunetDetector:
             parts.append(_decoded(outputs, stride, padded.shape[3], least))
         candidates = np.concatenate(parts)
         return candidates[best(candidates[:, :4], candidates[:, SCORE], self.config.overlap)]
+
+
+def _counts(view: View) -> bool:
+    """Whether a view counts alone; smaller ones are second opinions."""
+    return max(view.pixels.shape) >= ALONE or view.scale >= 1
 
 
 def _doubts(rows: Rows, faces: Rows, views: Sequence[View]) -> dict[int, Rows]:

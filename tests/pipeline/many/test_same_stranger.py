@@ -246,7 +246,7 @@ def test_the_command_says_how_many_persons_became_one_stranger(photos, tmp_path,
     assert "3 person(s) met in several photos, each of them one stranger" in capsys.readouterr().out
     # Another setting is another run.
     assert cli.main([word for word in words if word != "--same-stranger"]) == 2
-    assert "same_stranger True, not None" in capsys.readouterr().err
+    assert "same_stranger True, not False" in capsys.readouterr().err
 
 
 def test_another_size_of_faces_is_another_run(photos, tmp_path, monkeypatch, capsys):

@@ -289,14 +289,10 @@ def _content(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise UserError(
-            f"cannot read {path} ({error.strerror}); give one of measure.py"
-        ) from error
+        raise UserError(f"cannot read {path} ({error.strerror}); give one of measure.py") from error
     # Very deep nesting, as in a file of brackets, makes json raise RecursionError.
     except (ValueError, RecursionError) as error:
-        raise UserError(
-            f"{path} is not a JSON of measure.py ({error}); give another file"
-        ) from error
+        raise UserError(f"{path} is not a JSON of measure.py ({error}); give another file") from error
     if not isinstance(content, dict):
         raise UserError(f"{path} is not a JSON of measure.py; give another file")
     return content

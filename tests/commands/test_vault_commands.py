@@ -183,7 +183,7 @@ def test_options_that_do_not_fit(tmp_path, monkeypatch, capsys):
 
 
 def test_the_help_explains_the_trade():
-    for command, words in ((anonymize, "to whoever guesses"), (recover, "a wrong password is refused")):
+    for command, words in ((anonymize, "a wrong password then shows itself"), (recover, "a wrong password is refused")):
         parser = argparse.ArgumentParser()
         command.add_arguments(parser)
         assert words in " ".join(parser.format_help().split())

@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -7,6 +9,8 @@ from faceanon.interop.public import importing
 from faceanon.weights import catalog
 
 MARKS = "<!-- table: faceanon.weights.catalog.markdown_table -->", "<!-- end of table -->"
+
+REPO = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -28,6 +32,8 @@ def call(capsys, *words):
 
 
 def test_import_list_show_and_verify(home, capsys):
+    # Its pictures are the sample faces.
+    (home / "checkpoints/photo128").symlink_to(REPO / "checkpoints/photo128")
     torch.save(files.encoder_content(), home / "mystery.bin")
     code, out, _ = call(capsys, "import", "mystery.bin", "--as", "mine")
     assert code == 0

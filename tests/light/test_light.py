@@ -16,6 +16,7 @@ from safetensors.numpy import save
 
 from faceanon import cli
 from faceanon.backbones import persona, persona_cells
+from faceanon.backbones.classical import Blur
 from faceanon.backbones.persona import Persona
 from faceanon.commands import _files
 from faceanon.errors import UserError
@@ -31,7 +32,7 @@ from faceanon.light.method import LightPersona, read_card
 from faceanon.light.networks import UnfitError, check_layout, layout, layouts, open_graph
 from faceanon.losses import light as surfaces
 from faceanon.manifest import CropGeometry
-from faceanon.models import load_backbone
+from faceanon.models import load_backbone, save_backbone
 from faceanon.networks import face_mesh, taef2
 from faceanon.networks.boxes import nms
 from faceanon.networks.layout import has_bfloat16 as asked_of_torch
@@ -137,7 +138,7 @@ def test_faces_left_as_they_are_put_on_are_other_pictures_in_both_engines_and_co
     assert np.square(back.astype(float) - photo.pixels)[changed].mean() < far / 4
 
 
-def test_the_command_leaves_faces_as_they_are_put_on_where_it_is_told_to(tmp_path, monkeypatch, capsys):
+def test_the_command_leaves_faces_as_they_are_put_on_where_it_is_told_to(tiny_bundle, tmp_path, monkeypatch, capsys):
     photo_party().save(tmp_path / "in.png")
     asked = []
 
@@ -152,9 +153,10 @@ def test_the_command_leaves_faces_as_they_are_put_on_where_it_is_told_to(tmp_pat
     assert not asked
     assert cli.main([*words, str(tmp_path / "whole.png")]) == 0
     assert sum(asked) == 3
-    other = ["--no-redraw", "--model", str(tmp_path / "tinted")]
+    save_backbone(Blur(str(tiny_bundle)), tmp_path / "blur")
+    other = ["--no-redraw", "--model", str(tmp_path / "blur")]
     assert cli.main(["anonymize", str(tmp_path / "in.png"), str(tmp_path / "no.png"), *other]) == 2
-    assert "tinted redraws no faces; leave --no-redraw away" in capsys.readouterr().err
+    assert "blur redraws no faces; leave --no-redraw away" in capsys.readouterr().err
     assert not (tmp_path / "no.png").exists()
 
 

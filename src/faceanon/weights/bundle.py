@@ -76,7 +76,7 @@ class Bundle:
         >>> bundle.image_size, bundle.judge_name
         (128, 'dlib_resnet')
         >>> embedding = bundle.recogniser(torch.zeros(2, 3, 128, 128))
-        >>> embedding.norm(dim=1)
+        >>> embedding.norm(dim=1).round(decimals=3)
         tensor([1., 1.])
     """
 

@@ -331,7 +331,7 @@ def test_the_command_measures_a_model(tmp_path, capsys):
     words = ["report", "photographs", "--model", "blur", "--pictures", str(folder), "--out", str(tmp_path / "out")]
     more = ["--passwords", "2", "--size", "64", "--tell-steps", "0", "--no-dlib"]
     assert cli.main([*words, *more]) == 0
-    assert "recognised in the same picture, mobileface_v2  " in capsys.readouterr().out
+    assert "recognised in the same picture, mobileface_v2 (white box)" in capsys.readouterr().out
     results = load_results(tmp_path / "out")
     assert results.meta["study"] == "photographs"
     assert "same/mobileface_v2" in results.figures

@@ -64,7 +64,7 @@ test: lint ## ruff, mypy and the default tests (no network)
 
 test-slow: $(STAMP) ## the tests marked slow: training, DDP, whole commands
 	@echo "[test-slow] pytest, the tests marked slow"
-	@$(BIN)/python -m pytest -m "slow and not network"
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile -m "slow and not network"
 
 test-all: test test-slow ## everything but the tests that need the internet
 

@@ -39,6 +39,7 @@ def test_every_case_names_the_module_that_registers_it():
     assert len(OWN) == len(networks.BATCHES) * len(networks._KINDS)
 
 
+@pytest.mark.slow
 def test_every_case_runs(figures):
     assert all(gflop > 0 and cpu > 0 for gflop, _, cpu in figures.values())
 

@@ -123,7 +123,12 @@ def test_what_papers_print_alike_and_otherwise_is_as_the_notes_say():
     assert fid["dbaf-2", "fit"] == fid["hford-3", "fit"] != fid["ifadit-2", "fit"]
     assert len({fid[name, "dp"] for name in ("dbaf-2", "hford-3", "ifadit-2")}) == 3
     assert fid["dbaf-2", "dbaf"] == fid["hford-3", "hford"]
-    for ours, theirs in {"single_stage": "no_pretrain", "no_cid": "no_idm", "no_maar": "no_arm", "full": "full"}.items():
+    for ours, theirs in {
+        "single_stage": "no_pretrain",
+        "no_cid": "no_idm",
+        "no_maar": "no_arm",
+        "full": "full",
+    }.items():
         assert fid["dbaf-4", ours] == fid["hford-4", theirs]
     recovered = {row.id: row for row in load_table("dbaf-2").blocks[1].rows}
     for mine, theirs in {"fit": "fit", "riddle": "riddle", "dbaf": "hford"}.items():

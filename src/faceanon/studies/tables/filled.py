@@ -13,7 +13,12 @@ from faceanon.studies.tables.spec import PaperTable, TableBlock, TableColumn, Ta
 
 Kind = Literal["published", "corrected", "ours", "not run"]
 STYLES: dict[str, str] = {"not run": "quiet"}
-VERSIONS = {"recovered/image": "float picture", "recovered/file": "saved file", "recovered/latent": "codes", "wrong": "wrong key"}
+VERSIONS = {
+    "recovered/image": "float picture",
+    "recovered/file": "saved file",
+    "recovered/latent": "codes",
+    "wrong": "wrong key",
+}
 
 
 @dataclass(frozen=True)

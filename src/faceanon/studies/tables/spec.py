@@ -249,7 +249,9 @@ def check_table(table: PaperTable, path: Path) -> PaperTable:
         checks.append((len({row.id for row in block.rows}) == len(block.rows), f"{block.title}: two rows have one id"))
         for row in block.rows:
             checks += [(row.paper or not row.cells, f"row {row.id} is ours, so nothing of it was published")]
-            checks += [(bool(row.cells) or not row.paper, f"row {row.id} has none of the numbers that the paper prints")]
+            checks += [
+                (bool(row.cells) or not row.paper, f"row {row.id} has none of the numbers that the paper prints")
+            ]
             for training in row.train[1:]:
                 message = f"row {row.id}: only the first training is from_scratch, {training.config} is not"
                 checks += [(not training.from_scratch, message)]

@@ -385,8 +385,8 @@ class AnonymizeStage(BackboneStage[Branches]):
             drawn = self.parallel.streams.draw(partial(self.backbone.sample_key, count))  # (B, count, ...)
             # Callers cut whole batches out: first every row's first key, then every row's second.
             keys = drawn.transpose(0, 1).flatten(0, 1).to(image)
-        # One key for everybody, so that their pseudonyms compare, whether stage or backbone has the term.
-        if (self.weights.pseudonym or "pseudonym" in self.wanted) and count > 1:
+        # One second key for everybody, so that strangers under one key compare, whether stage or backbone has the term.
+        if (self.weights.pseudonym or self.wanted & self.backbone.terms_of_one_key) and count > 1:
             keys[len(image) : 2 * len(image)] = keys[len(image)]
         return keys
 

@@ -13,7 +13,7 @@ GPU_OUT = $(if $(filter command line,$(origin OUT)),$(OUT),notebook/gpu)
 PINS ?= -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo zoo bench gpu-report docs lint audit sbom test test-slow test-all wheel release-check clean
+.PHONY: help install demo zoo bench gpu-report docs lint audit sbom test test-slow test-timing test-all wheel release-check clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -60,13 +60,17 @@ lint: $(STAMP) ## ruff and mypy
 
 test: lint ## ruff, mypy and the default tests (no network)
 	@echo "[test] pytest, without the tests marked slow"
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile -m "not slow and not network"
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile -m "not slow and not network and not timing"
 
 test-slow: $(STAMP) ## the tests marked slow: training, DDP, whole commands
 	@echo "[test-slow] pytest, the tests marked slow"
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile -m "slow and not network"
 
-test-all: test test-slow ## everything but the tests that need the internet
+test-timing: $(STAMP) ## the tests that compare speeds: for a machine that does nothing else
+	@echo "[test-timing] pytest, the tests marked timing"
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m timing
+
+test-all: test test-slow test-timing ## everything but the tests that need the internet
 
 audit: $(STAMP) ## compare what is installed with pins, known bad versions and licences (no network)
 	@$(BIN)/python .ci/audit.py

@@ -24,7 +24,7 @@ def rows(repo, *command):
     return {line[0].strip(): [cell.strip(" *%") for cell in line[1:]] for line in lines[2:]}
 
 
-@pytest.mark.slow
+@pytest.mark.timing
 def test_a_step_takes_fewer_operations_and_less_memory_than_the_released_pattern(repo):
     """By shapes alone, at 256 px: hangs on no machine."""
     found = rows(repo, "benchmarks/step_cost.py", "--batches", "2")
@@ -37,14 +37,14 @@ def test_a_step_takes_fewer_operations_and_less_memory_than_the_released_pattern
         assert ours < {"s1": 0.9, "s2": 0.6}[stage] * theirs, (stage, cells)
 
 
-@pytest.mark.slow
+@pytest.mark.timing
 def test_a_step_is_faster_than_the_released_pattern(repo):
     found = rows(repo, "benchmarks/step_speed.py", "--size", "64", "--narrow", "8", "--rounds", "2")
     assert found.keys() == {"s1", "s2"}
     assert all(float(cells[4]) > 1.05 for cells in found.values()), found  # 1.45 and 1.62 when they were measured
 
 
-@pytest.mark.slow
+@pytest.mark.timing
 def test_networks_use_more_of_the_machine_than_the_public_ones(repo):
     found = rows(repo, "benchmarks/network_speed.py", "--keep-memory", "--rounds", "1")
     # 2.4, 3.0, 1.2 and 1.7 were measured; a share of the peak hangs on the processor, and theirs is of another machine.
@@ -53,14 +53,14 @@ def test_networks_use_more_of_the_machine_than_the_public_ones(repo):
     assert all(float(cells[-1]) > least[name] for name, cells in found.items()), found
 
 
-@pytest.mark.slow
+@pytest.mark.timing
 def test_a_further_method_is_judged_without_embedding_the_originals_again(repo):
     out = printed(repo, "benchmarks/evaluation_speed.py", "--method", "blur", "--people", "8", "--rounds", "3")
     assert "all figures equal, bit for bit" in out
     assert float(re.search(r"further method: ([\d.]+)", out)[1]) < 0.9, out  # .65 measured
 
 
-@pytest.mark.slow
+@pytest.mark.timing
 def test_the_codec_reaches_half_of_the_measured_convolutions(repo):
     # .85 and .81 on a quiet machine, .60 and .62 on one whose processor has matrix units, .55 and .58 on another of
     # these beside other work. Another program on the same caches takes some of it, and nothing adds to it: it counts
@@ -84,7 +84,7 @@ def engines(repo, photo):
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.timing
 def test_one_photo_without_torch_takes_half_the_time_and_half_the_memory(repo, tmp_path):
     """With one face, as docs/results/speed.md says it."""
     party = photo_party()
@@ -96,7 +96,7 @@ def test_one_photo_without_torch_takes_half_the_time_and_half_the_memory(repo, t
     assert found["light"][1] < 0.6 * found["torch"][1], found
 
 
-@pytest.mark.slow
+@pytest.mark.timing
 def test_three_large_faces_without_torch_take_less_time_and_half_the_memory(repo, tmp_path):
     """What torch's start takes is fixed; with matrix units it reads each face in a third of the time after that."""
     photo_party().save(tmp_path / "party.jpg", quality=95)
@@ -108,7 +108,7 @@ def test_three_large_faces_without_torch_take_less_time_and_half_the_memory(repo
     assert found["light"][1] < 600, found
 
 
-@pytest.mark.slow
+@pytest.mark.timing
 def test_prepared_batches_make_a_step_cheaper(repo):
     told = printed(repo, "benchmarks/prepared_speed.py", "configs/dbaf_s1.yaml", "--batches", "16")
     # 1.94 on a quiet machine.

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 
-@pytest.mark.slow
+@pytest.mark.timing
 @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
 def test_a_bare_loop_ends_at_the_same_weights_for_the_same_time(repo, tiny_bundle, precision):
     cid = {"cid_depth": 1, "cid_heads": 2, "cid_head_dim": 8}

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 
-@pytest.mark.slow
+@pytest.mark.timing
 def test_a_folder_keeps_up_with_its_network(repo):
     command = [sys.executable, "benchmarks/throughput.py", "--random", "public", "--photos", "16", "--rounds", "1"]
     done = subprocess.run(command, cwd=repo, capture_output=True, text=True, check=False)

@@ -39,7 +39,7 @@ SECONDS = 600  # for one block, on a machine with other work
 SHRINK = {  # command: what is appended, so that it takes seconds
     r"faceanon fit\b(?!.*--print_config)": "--trainer.max_epochs 1 --trainer.limit_train_batches 1 "
     "--trainer.limit_val_batches 1 --data.init_args.versions 1",
-    r"faceanon test\b": "--data.init_args.versions 1",
+    r"faceanon test\b": "--data.init_args.versions 1 --trainer.limit_test_batches 1",
     r".*configs/trainer/gpu\.yaml": "--trainer.accelerator cpu --trainer.precision 32-true",  # most have no GPU
 }
 WRITTEN = {

@@ -60,9 +60,10 @@ def test_a_photo_goes_through_the_files_that_the_page_names(entered, tmp_path, m
 
 
 @pytest.mark.slow
-def test_a_batch_goes_through_the_files_that_the_page_names(entered, tmp_path, monkeypatch):
+def test_a_batch_goes_through_the_files_that_the_page_names(entered, tiny_bundle, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     settings = {
+        "model.init_args.backbone.init_args.bundle": tiny_bundle,
         "data.init_args.root": write_faces(tmp_path / "faces", 4),
         "data.init_args.image_size": 64,
         "data.init_args.val_fraction": 0.0,

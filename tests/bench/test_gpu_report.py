@@ -14,7 +14,7 @@ from bench.probe import Sample
 from bench.record import BenchFigure, Run
 from bench.settings import Settings
 
-BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 
 
 @pytest.fixture

@@ -73,7 +73,7 @@ def test_one_word_adds_it_and_the_picture_shows_all(tmp_path, tiny_bundle, finis
     finally:
         sys.path.pop(0)
     trained, tested = map(read_run, runs)
-    assert len(trained.curves["train/g/recovery"]) > 1
+    assert len(trained.curves["train/g/reconstruction"]) > 1
     assert trained.sheet.is_file()
     names = [row[0] for row in tested.table]
     assert "deid_rate/tiny_judge" in names

@@ -8,12 +8,14 @@ batches; the averaged weights make up for its fall. What is finished is not repe
 from __future__ import annotations
 
 import argparse
+import inspect
 import json
 import shutil
 import time
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
+from pydoc import locate
 from typing import Any
 
 import torch
@@ -180,8 +182,7 @@ def train_prior(args: argparse.Namespace) -> None:
     spec = yaml.safe_load((args.bundle / "bundle.yaml").read_text())["networks"]
     options: dict[str, Any] = {"model.init_args.bundle": args.bundle, "model.init_args.init_from": "null"}
     for role in ("generator", "encoder", "discriminator"):
-        described = {"class_path": spec[role]["class"], "init_args": spec[role].get("init", {})}
-        options[f"model.init_args.{role}"] = json.dumps(described)
+        options[f"model.init_args.{role}"] = json.dumps(_described(spec[role]))
     options["model.init_args.adversarial_from"] = 0.0  # with a time in place of an end nothing else would begin
     _fit([str(configs() / "paper" / "prior.yaml")], options, args.work / "prior" / "model", args)
     for file in (args.work / "prior" / "model").iterdir():
@@ -189,6 +190,17 @@ def train_prior(args: argparse.Namespace) -> None:
             shutil.copy(file, args.bundle / file.name)
     if left := [name for name in write_checksums(args.bundle) if name in missing]:
         raise UserError(f"{args.bundle}: the prior wrote no {', '.join(left)}; see {args.work / 'prior'}")
+
+
+def _described(entry: dict[str, Any]) -> dict[str, Any]:
+    """A network of bundle.yaml as a config has it, defaults included: those of the config's own network would stay."""
+    kind = locate(entry["class"])
+    assert callable(kind)
+    defaults = {}
+    for name, parameter in inspect.signature(kind).parameters.items():
+        if parameter.default is not parameter.empty:
+            defaults[name] = parameter.default
+    return {"class_path": entry["class"], "init_args": defaults | entry.get("init", {})}
 
 
 def _test(stage: str, model: Path, report: Path, args: argparse.Namespace) -> dict[str, float]:

@@ -15,7 +15,11 @@ class GradualStyleEncoder(PyramidEncoder):
     """
 
     def forward(self, image: Tensor) -> Tensor:
-        """Codes `(B, L, D)` of `(B, I, input_size, input_size)`, faces in [-1, 1]; larger ones are shrunk."""
+        """Codes `(B, L, D)` of `(B, I, input_size, input_size)`, faces in [-1, 1].
+
+        Raises:
+            ValueError: If the image is larger than `input_size`.
+        """
         return self.with_features(image)[0]
 
     def _codes(self, c1: Tensor, c2: Tensor, c3: Tensor) -> Tensor:

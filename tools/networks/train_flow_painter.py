@@ -1,22 +1,26 @@
-"""Train Persona's flow painter: python tools/networks/train_flow_painter.py OUT --root FOLDER ... --minutes 8.
+"""Train Persona's flow painter: python tools/networks/train_flow_painter.py OUT --root FOLDER ... --minutes 600 --on.
 
 FOLDER holds aligned photographs of people who do not exist. From noise, what surrounds a face, drawings of it, its
 light and an identity code, a rectified flow learns to give the latents of the face (networks/flow_painter.py). One
-photograph in twenty-five is kept for the test, and those that photo128 holds out for the test are left out.
+photograph in twenty-five is kept for the test, and those that photo128 holds out for the test are left out. Where a
+`manifest.csv` beside FOLDER says which pictures show one look (column `identity`), a face's code is read off any of
+them, and a look gives 20 pictures at most.
 
-OUT gets `last.safetensors` and `best.safetensors` (averaged weights in float16; best by the error on pictures kept for
-the test), `log.csv`, and `sheet.png`, at half the time `sheet_half.png`: kept pictures drawn as themselves, and as
-strangers under two strengths of guidance. Versions of the pictures are drawn on all cores; the rest runs on --device.
-Runs on a CPU too, slowly.
+OUT gets `versions.pt` (versions of the pictures, drawn once), `state.pt` from which the same command goes on where it
+was stopped, `last.safetensors` and `best.safetensors` (averaged weights in float16; best by the error on pictures kept
+for the test), `log.csv`, and `sheet_N.png` every half an hour: kept pictures drawn as themselves, and as strangers
+under two strengths of guidance. Runs on a CPU too, slowly.
 """
 
 from __future__ import annotations
 
 import argparse
 import copy
+import csv
 import multiprocessing
 import os
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -40,40 +44,44 @@ from faceanon.files import save_tensors
 from faceanon.landmarks.covers import random_covers
 from faceanon.landmarks.drawings import drawings
 from faceanon.landmarks.mesh import FaceMesh
+from faceanon.landmarks.redrawer import FILE
 from faceanon.landmarks.redrawing import times
 from faceanon.losses.light import TERMS
 from faceanon.networks.flow_painter import FlowPainter, flow_error, follow
 from faceanon.report.sheets import png_bytes, sheet
 from faceanon.types import Codes
+from faceanon.weights.shipped import read_tensors
 
 SIDE = 128
 CELLS = 16
 KEPT = 25  # one block of pictures in so many is kept for the test
 BLOCK = 10  # pictures that follow each other may show one person
 UNTOLD = 0.2  # share of training faces whose code says sex, age and skin alone
+PICTURES = 20  # of one look
 CODE_NOISE = 0.4  # deviation of the noise on codes: 2,000 people are few, and a painter could know each by its code
-WARM = 300  # batches until the full learning rate
+WARM = 300  # batches until the full learning rate, and until the weights are averaged
 FALL = 0.4  # share of the time, at the end, in which the rate falls to nothing
 NEAR = 0.4  # share of training faces of whose surroundings only the nearest cells are shown
 HALF_LIFE = 700  # batches, of the averaged weights
-LOOKS = 8  # times of a training at which the error on kept pictures is measured
+EVERY = 30.0  # minutes between two looks: state, error on kept pictures, and a sheet
 STEPS = 10  # of a flow in the sheet
 
 
 @dataclass
 class Versions:
-    """Versions of pictures as tensors; row n is of picture `picture[n]`."""
+    """Versions of pictures as tensors; row n is of picture `picture[n]`, which shows look `look[n]`."""
 
     image: Tensor
     lines: Tensor
     mask: Tensor
     mesh: Tensor
     picture: Tensor
+    look: Tensor
 
 
-def draw_versions(job: tuple[int, Path, tuple[int, ...]]) -> list[tuple[NDArray[Any], ...]]:
-    """Versions of one picture that show a face: pixels, lines, mask, points, number."""
-    number, path, wanted = job
+def draw_versions(job: tuple[int, int, Path, tuple[int, ...]]) -> list[tuple[NDArray[Any], ...]]:
+    """Versions of one picture that show a face: pixels, lines, mask, points, numbers of picture and look."""
+    number, look, path, wanted = job
     torch.set_num_threads(1)
     large = read_photo(path, SOURCE_SIDE)[0]
     jitter = PhotoJitter()
@@ -88,38 +96,53 @@ def draw_versions(job: tuple[int, Path, tuple[int, ...]]) -> list[tuple[NDArray[
         small = cv2.resize(picture, (SIDE, SIDE), interpolation=cv2.INTER_AREA).transpose(2, 0, 1)
         image = torch.from_numpy(small.copy())[None] / 127.5 - 1
         lines, mask = drawings(torch.from_numpy(mesh)[None], image, CELLS)
-        found.append((small, (lines[0] * 255).round().byte().numpy(), mask[0].bool().numpy(), mesh, np.asarray(number)))
+        drawn = (lines[0] * 255).round().byte().numpy()
+        found.append((small, drawn, mask[0].bool().numpy(), mesh, np.asarray(number), np.asarray(look)))
     return found
 
 
-def split_paths(roots: list[str], most: int | None = None) -> tuple[list[Path], list[Path]]:
-    """Pictures to learn from, and those kept for the test; of the first `most` ones."""
-    paths = []
+def looks_beside(root: Path) -> dict[str, str]:
+    """Which look each file in a folder shows, as far as the `manifest.csv` beside the folder says."""
+    path = root.parent / "manifest.csv"
+    if not path.is_file():
+        return {}
+    with path.open(encoding="utf-8", newline="") as lines:
+        return {row["file"]: row["identity"] for row in csv.DictReader(lines) if row["identity"]}
+
+
+def split_paths(roots: list[str]) -> tuple[list[tuple[Path, str]], list[tuple[Path, str]]]:
+    """Pictures and their looks: to learn from, those of one look after each other, and kept for the test."""
+    learnt: list[tuple[Path, str]] = []
+    tested: list[tuple[Path, str]] = []
+    number = 0
     for root in roots:
-        paths += [photo.path for photo in list_photos(Path(root))]
-    learnt, tested = [], []
-    for number, path in enumerate(paths[:most]):
-        if number // BLOCK % KEPT:
-            learnt.append(path)
-        else:
-            tested.append(path)
-    return learnt, tested
+        looks = looks_beside(Path(root))
+        taken: Counter[str] = Counter()
+        for photo in list_photos(Path(root)):
+            look = looks.get(photo.path.name, str(photo.path))
+            taken[look] += 1
+            if taken[look] > PICTURES:
+                continue
+            (learnt if number // BLOCK % KEPT else tested).append((photo.path, look))
+            number += 1
+    return sorted(learnt, key=lambda one: one[1]), tested
 
 
-def all_versions(paths: list[Path], wanted: tuple[int, ...]) -> Versions:
-    """Versions of many pictures, drawn on all cores."""
+def all_versions(pictures: list[tuple[Path, str]], wanted: tuple[int, ...]) -> Versions:
+    """Versions of many pictures, drawn on all cores that this process may use."""
+    numbers: dict[str, int] = {}
     jobs = []
-    for number, path in enumerate(paths):
-        jobs.append((number, path, wanted))
+    for number, (path, look) in enumerate(pictures):
+        jobs.append((number, numbers.setdefault(look, len(numbers)), path, wanted))
     rows: list[tuple[NDArray[Any], ...]] = []
-    with multiprocessing.get_context("fork").Pool(os.cpu_count()) as pool:
+    with multiprocessing.get_context("fork").Pool(len(os.sched_getaffinity(0))) as pool:
         for some in tqdm(pool.imap(draw_versions, jobs, chunksize=8), "versions", len(jobs), mininterval=5):
             rows += some
     columns = []
     for column in zip(*rows, strict=True):
         columns.append(torch.from_numpy(np.stack(column)))
-    image, lines, mask, mesh, picture = columns
-    return Versions(image, lines, mask, mesh.float(), picture)
+    image, lines, mask, mesh, picture, shown = columns
+    return Versions(image, lines, mask, mesh.float(), picture, shown)
 
 
 class Faces:
@@ -136,7 +159,7 @@ class Faces:
         device = method.identities.mean.device
         latents, embedding, looks = [], [], []
         with torch.no_grad():
-            for part in versions.image.split(256):  # type: ignore[no-untyped-call]
+            for part in versions.image.split(32):  # type: ignore[no-untyped-call]
                 unit = part.to(device).float() / 127.5 - 1
                 latents.append(method.bundle.codec.encode(unit))
                 embedding.append(method.bundle.recogniser(unit).float())
@@ -155,8 +178,9 @@ class Faces:
         self.lines = versions.lines[rows].to(device)
         self.mask = versions.mask[rows].to(device)
         self.mesh = versions.mesh[rows].to(device)
-        # Where the versions of a row's picture begin, and how many there are: a row's code is of another version.
-        _, count = versions.picture[rows].to(device).unique_consecutive(return_counts=True)  # type: ignore[no-untyped-call]
+        # Where the rows of a row's look begin, and how many there are: a row's code is of any of them, so that it says
+        # who is drawn, and not how.
+        _, count = versions.look[rows].to(device).unique_consecutive(return_counts=True)  # type: ignore[no-untyped-call]
         first = count.cumsum(0) - count
         self.first = first.repeat_interleave(count)
         self.count = count.repeat_interleave(count)
@@ -269,20 +293,25 @@ def save_sheet(painter: nn.Module, faces: Faces, path: Path) -> None:
     path.write_bytes(png_bytes(sheet(pictures, scale=1)))
 
 
-def train(painter: FlowPainter, faces: Faces, kept: Faces, options: argparse.Namespace, end: float) -> None:
-    """Train until the monotonic clock shows `end`."""
+def train(painter: FlowPainter, faces: Faces, kept: Faces, options: argparse.Namespace) -> None:
+    """Train for so many minutes, those before it was stopped counted in."""
     device = faces.latents.device
     average = copy.deepcopy(painter).requires_grad_(False).eval()
-    network: nn.Module = torch.compile(painter) if options.compile else painter  # type: ignore[assignment]
-    fused = device.type == "cuda"
-    optimizer = torch.optim.AdamW(painter.parameters(), options.rate, (0.9, 0.99), weight_decay=0.02, fused=fused)
-    begun = time.monotonic()
-    seconds = end - begun
-    batch, looked, least, past = 0, 0, float("inf"), 0.0
-    log = ["batch,seconds,training,kept,kept_own"]
+    optimizer = torch.optim.AdamW(painter.parameters(), options.rate, (0.9, 0.99), weight_decay=0.02)
+    parts: dict[str, Any] = {"painter": painter, "average": average, "optimizer": optimizer}
+    so_far: dict[str, Any] = {"batch": 0, "looks": 0, "seconds": 0.0, "least": float("inf")}
+    state = options.out / "state.pt"
+    if state.is_file():
+        stored = torch.load(state, map_location=device, weights_only=True)
+        for name, part in parts.items():
+            part.load_state_dict(stored[name])
+        so_far = stored["so_far"]
+        torch.manual_seed(so_far["batch"])
+    begun = time.monotonic() - so_far["seconds"]
+    past = 0.0
     while past < 1:
-        past = (time.monotonic() - begun) / seconds
-        rate = options.rate * min(1, (batch + 1) / WARM, max(0.0, 1 - past) / FALL)
+        past = (time.monotonic() - begun) / 60 / options.minutes
+        rate = options.rate * min(1, (so_far["batch"] + 1) / WARM, max(0.0, 1 - past) / FALL)
         optimizer.param_groups[0]["lr"] = rate
         rows = torch.randint(len(faces), (options.batch,), device=device)
         codes = faces.codes(rows, train=True)
@@ -290,29 +319,48 @@ def train(painter: FlowPainter, faces: Faces, kept: Faces, options: argparse.Nam
         latents = faces.latents[rows].float()
         noise = torch.randn_like(latents)
         at = torch.sigmoid(torch.randn(len(rows), device=device))
-        error = flow_error(direction_of(network, codes), latents, codes.mask, noise, at).mean()
+        error = flow_error(direction_of(painter, codes), latents, codes.mask, noise, at).mean()
         optimizer.zero_grad(set_to_none=True)
         error.backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_(painter.parameters(), 1.0)
         optimizer.step()
-        batch += 1
-        share = 1 - 0.5 ** (1 / HALF_LIFE) if batch > WARM else 1.0
+        so_far["batch"] += 1
+        share = 1 - 0.5 ** (1 / HALF_LIFE) if so_far["batch"] > WARM else 1.0
         with torch.no_grad():
             move_all(list(average.parameters()), list(painter.parameters()), share)
-        if past * LOOKS >= looked or past >= 1:
-            looked += 1
-            found, own = error_on(average, kept), float(error.detach())
-            log.append(f"{batch},{time.monotonic() - begun:.0f},{own:.4f},{found:.4f},{error_on(painter, kept):.4f}")
-            print(log[-1], flush=True)
-            if batch > 1 and found < least:
-                least = found
-                save_tensors(options.out / "best.safetensors", average.state_dict(), half=True)
-                print("best so far", flush=True)
-            if looked == LOOKS // 2 + 1:
-                save_sheet(average, kept, options.out / "sheet_half.png")
-    (options.out / "log.csv").write_text("\n".join(log) + "\n", encoding="utf-8")
+        so_far["seconds"] = time.monotonic() - begun
+        if so_far["seconds"] / 60 < EVERY * so_far["looks"] and past < 1:
+            continue
+        look(average, faces, kept, so_far, options.out)
+        stored = {name: part.state_dict() for name, part in parts.items()}
+        torch.save(stored | {"so_far": so_far}, state.with_suffix(".new"))
+        state.with_suffix(".new").replace(state)
     save_tensors(options.out / "last.safetensors", average.state_dict(), half=True)
-    save_sheet(average, kept, options.out / "sheet.png")
+
+
+def look(average: FlowPainter, faces: Faces, kept: Faces, so_far: dict[str, Any], out: Path) -> None:
+    """Measure the error on kept pictures, keep the best weights, and draw a sheet."""
+    so_far["looks"] += 1
+    found = error_on(average, kept)
+    line = f"{so_far['batch']},{so_far['seconds']:.0f},{found:.4f}"
+    print(line, flush=True)
+    with (out / "log.csv").open("a", encoding="utf-8") as log:
+        log.write(line + "\n")
+    if found < so_far["least"]:
+        so_far["least"] = found
+        save_tensors(out / "best.safetensors", average.state_dict(), half=True)
+    save_sheet(average, kept, out / f"sheet_{so_far['looks']}.png")
+
+
+def prepared(options: argparse.Namespace) -> tuple[Versions, Versions]:
+    """Versions of the pictures to learn from, and of those that are kept; drawn where no earlier call has done so."""
+    path = options.out / "versions.pt"
+    if not path.is_file():
+        learnt, tested = split_paths(options.root)
+        drawn = (all_versions(learnt, tuple(range(options.versions))), all_versions(tested, (0, 2)))
+        torch.save([vars(one) for one in drawn], path)
+    training, test = torch.load(path, weights_only=True)
+    return Versions(**training), Versions(**test)
 
 
 def main() -> None:
@@ -320,22 +368,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument("--root", nargs="+", required=True, help="folders of aligned photographs")
+    parser.add_argument("--on", action="store_true", help="train on from the network that ships")
     parser.add_argument("--versions", type=int, default=16, help="versions of every picture (16)")
-    parser.add_argument("--pictures", type=int, help="take so many pictures only, to try the script")
-    parser.add_argument("--minutes", type=float, default=8.0, help="of everything, preparation too (8)")
+    parser.add_argument("--minutes", type=float, default=8.0, help="of the training, preparation not counted (8)")
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--rate", type=float, default=6e-4)
-    parser.add_argument("--width", type=int, default=192, help="channels at 16 cells; twice as many at 8 (192)")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--compile", action="store_true", help="compile the network first: a minute, then faster")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(0)
-    begun = time.monotonic()
     # Before the device is used: processes are forked.
-    learnt, tested = split_paths(options.root, options.pictures)
-    training = all_versions(learnt, tuple(range(options.versions)))
-    test = all_versions(tested, (0, 2))
+    training, test = prepared(options)
     method = Persona()
     held_out = shipped_test(method.bundle)
     torch.set_float32_matmul_precision("high")
@@ -343,12 +386,11 @@ def main() -> None:
     method.bundle.to(options.device)
     faces = Faces(training, method, held_out)
     kept = Faces(test, method, None)
-    print(f"{len(faces)} versions, {len(kept)} kept, after {time.monotonic() - begun:.0f} s", flush=True)
-    condition = method.identities.size + 3 * TERMS + POSE
-    width = {CELLS: options.width, CELLS // 2: 2 * options.width}
-    painter = FlowPainter(maps=MAPS, condition=condition, widths=width).to(options.device)
-    print(f"{sum(p.numel() for p in painter.parameters()) / 1e6:.1f} million numbers", flush=True)
-    train(painter, faces, kept, options, begun + 60 * options.minutes)
+    print(f"{len(faces)} versions, {len(kept)} kept", flush=True)
+    painter = FlowPainter(maps=MAPS, condition=method.identities.size + 3 * TERMS + POSE).to(options.device)
+    if options.on:
+        painter.load_state_dict(read_tensors(FILE))
+    train(painter, faces, kept, options)
 
 
 if __name__ == "__main__":

@@ -172,6 +172,7 @@ class Faces:
             print(f"{int((~kept).sum())} versions are of pictures held out for the test", flush=True)
         rows = kept.nonzero()[:, 0]
         on = rows.to(device)
+        self.picture = versions.image[rows]
         self.latents = torch.cat(latents)[on].half()
         self.code = method.identities.code(embeddings[on])
         self.looks = torch.cat(looks)[on]

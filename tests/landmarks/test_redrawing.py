@@ -8,8 +8,8 @@ import torch
 
 from faceanon.landmarks.drawings import LEFT_EYE, NOSE_OUTLINE, OUTER_LIPS, RIGHT_EYE
 from faceanon.landmarks.redrawing import (
-    AWAY,
     MIXTURES,
+    NOISES,
     SHAPE,
     STILL_UNLIKE,
     UNLIKE_IN_CLIPS,
@@ -17,6 +17,7 @@ from faceanon.landmarks.redrawing import (
     feature_pixels,
     led_back,
     noise,
+    noises,
     redraw,
     redraw_frames,
     times,
@@ -31,6 +32,14 @@ def test_the_noise_is_standard_normal_and_always_the_same():
     # Of the first numbers: other noise would give the same password other strangers.
     assert drawn.reshape(-1)[:3] == pytest.approx(FIRST, abs=1e-6)
     assert abs(np.corrcoef(drawn.reshape(-1)[:-1], drawn.reshape(-1)[1:])[0, 1]) < 0.05
+    assert abs(np.corrcoef(drawn.reshape(-1), noise(NOISES[1]).reshape(-1))[0, 1]) < 0.05
+
+
+def test_a_donor_has_the_same_noise_always_and_the_next_one_another():
+    found = noises([3, 4, 3])
+    assert found.shape == (3, *SHAPE)
+    assert (found[0] == found[2]).all()
+    assert (found[0] != found[1]).mean() > 0.99
 
 
 FIRST = [0.664100, 0.606810, 1.421306]
@@ -46,7 +55,7 @@ def test_a_flow_begins_at_the_mixture_and_ends_at_the_face():
 
 
 class Fake:
-    """Redraws a picture to a number that says how, and is as alike as a table says."""
+    """Redraws a picture to the number of the attempt, from 1, and is as alike as a table says."""
 
     def __init__(self, alike):
         self.alike_of = alike
@@ -56,9 +65,10 @@ class Fake:
     def look(self, drawn, rows):
         self.looked += 1
 
-        def again(some, when):
+        def again(some, when, noise):
+            assert noise.shape == (len(some), *SHAPE)
             self.asked.append((tuple(rows[place] for place in some), when[0]))
-            return np.full_like(drawn[some], when[0])
+            return np.full_like(drawn[some], len(self.asked))
 
         return again
 
@@ -69,15 +79,17 @@ class Fake:
         return np.array(found, np.float32)
 
 
-def test_a_face_is_redrawn_with_less_noise_or_not_at_all_where_it_would_be_like_the_person():
-    first, second = MIXTURES[0][0], MIXTURES[1][0]
+def test_a_face_is_redrawn_again_or_not_at_all_where_it_would_be_like_the_person():
     like = STILL_UNLIKE + 0.1
-    fake = Fake([{}, {first: like}, {first: like, second: like}, {0.0: like + 0.1, first: like}])
-    drawn = redraw(np.zeros((4, 3, 8, 8), np.float32), fake.look, fake.alike, np.zeros((4, 8, 8), np.float32))
-    # The last one was more like the person before.
-    assert drawn[:, 0, 0, 0] == pytest.approx([first, second, 0.0, first])
-    assert fake.asked == [((0, 1, 2, 3), first), ((1, 2), second)]
-    # What is to be known of a put-on face is read once for both mixtures.
+    never = dict.fromkeys(range(1, len(MIXTURES) + 1), like)
+    less = never | {0: like + 0.1, 2: like - 0.01}
+    fake = Fake([{}, {1: like}, never, less])
+    drawn = redraw(np.zeros((4, 3, 8, 8), np.float32), fake.look, fake.alike, np.zeros((4, 8, 8), np.float32), range(4))
+    # The third was less alike as it was put on, and the last one in the second attempt.
+    assert drawn[:, 0, 0, 0] == pytest.approx([1, 2, 0, 2])
+    attempts = [(0, 1, 2, 3), (1, 2, 3), *[(2, 3)] * (len(MIXTURES) - 2)]
+    assert fake.asked == [(rows, start) for rows, (start, _) in zip(attempts, MIXTURES, strict=True)]
+    # What is to be known of a put-on face is read once for all mixtures.
     assert fake.looked == 1
 
 
@@ -86,11 +98,11 @@ def test_faces_that_could_not_be_put_on_stay_unknown_and_are_not_looked_at():
     put_on[0] = np.nan
     fake = Fake([{}, {}])
     own = np.zeros((2, 8, 8), np.float32)
-    drawn = redraw(put_on, fake.look, fake.alike, own)
+    drawn = redraw(put_on, fake.look, fake.alike, own, [0, 0])
     assert np.isnan(drawn[0]).all()
     assert np.isfinite(drawn[1]).all()
     assert fake.asked == [((1,), MIXTURES[0][0])]
-    nobody = redraw(put_on[:1], fake.look, fake.alike, own[:1])
+    nobody = redraw(put_on[:1], fake.look, fake.alike, own[:1], [0])
     assert np.isnan(nobody).all()
     assert len(fake.asked) == 1
 
@@ -100,11 +112,11 @@ def test_an_open_mouth_that_is_the_person_s_own_is_not_redrawn():
     own = np.zeros((1, 8, 8), np.float32)
     own[0, 5, 2:6] = [0.5, 1, 1, 0.5]
     fake = Fake([{}])
-    drawn = redraw(put_on, fake.look, fake.alike, own)
+    drawn = redraw(put_on, fake.look, fake.alike, own, [0])
     assert drawn[0, :, 5, 3:5] == pytest.approx(0.25)
-    assert drawn[0, :, 5, 2] == pytest.approx((0.25 + MIXTURES[0][0]) / 2)
-    drawn[0, :, 5, 2:6] = MIXTURES[0][0]
-    assert drawn == pytest.approx(MIXTURES[0][0])
+    assert drawn[0, :, 5, 2] == pytest.approx((0.25 + 1) / 2)
+    drawn[0, :, 5, 2:6] = 1
+    assert drawn == pytest.approx(1)
 
 
 def test_what_redrawing_changed_is_carried_over_within_the_mask_alone():
@@ -163,41 +175,39 @@ def test_features_are_eyes_nose_and_lips_and_what_is_beside_them():
     assert 0.2 < share[50, 40 - 13 - 10] < 0.8
 
 
-def test_steps_lead_to_the_wanted_face_and_away_from_the_person():
+def test_steps_lead_to_the_wanted_face():
     start = np.zeros((2, 32, 16, 16), np.float32)
     wanted = np.full_like(start, 2.0)
-    person = np.full_like(start, 0.5)
     seen = []
 
-    def directions(here, time):
+    def direction(here, time):
         seen.append(time)
-        return wanted, person
+        return wanted
 
     for numbers in (start, torch.from_numpy(start)):
         if isinstance(numbers, torch.Tensor):
-            wanted, person = torch.from_numpy(wanted), torch.from_numpy(person)
-        found = led_back(numbers, times(0.5, 2), directions)
+            wanted = torch.from_numpy(wanted)
+        found = led_back(numbers, times(0.5, 2), direction)
         assert found.dtype == numbers.dtype
-        # Half of the way is left, and each direction is moved by AWAY times its difference to the person's.
-        assert np.allclose(found, 0.5 * (2 + AWAY * 1.5), atol=1e-6)
+        # Half of the way is left.
+        assert np.allclose(found, 1.0, atol=1e-6)
     assert seen == [0.5, 0.75] * 2
 
 
 def test_of_a_clip_s_frames_the_less_is_redrawn_the_more_it_is_like_the_person():
-    first = MIXTURES[0][0]
     least, most = UNLIKE_IN_CLIPS
     middle = (least + most) / 2
-    fake = Fake([{}, {first: least}, {first: middle}, {first: most + 0.1}, {}])
+    fake = Fake([{}, {1: least}, {1: middle}, {1: most + 0.1}, {}])
     put_on = np.zeros((5, 3, 8, 8), np.float32)
     put_on[4] = np.nan
     own = np.zeros((5, 8, 8), np.float32)
     own[0, 5, 3] = 1
-    drawn = redraw_frames(put_on, fake.look, fake.alike, own)
-    assert drawn[1:4, 0, 0, 0] == pytest.approx([first, first / 2, 0.0], abs=1e-6)
+    drawn = redraw_frames(put_on, fake.look, fake.alike, own, range(5))
+    assert drawn[1:4, 0, 0, 0] == pytest.approx([1, 0.5, 0.0], abs=1e-6)
     # The person's own open mouth stays.
     assert drawn[0, :, 5, 3] == pytest.approx(0.0)
-    assert drawn[0, :, 0, 0] == pytest.approx(first)
+    assert drawn[0, :, 0, 0] == pytest.approx(1)
     # Where no face was put on, none is looked at, and one mixture is for all.
     assert np.isnan(drawn[4]).all()
-    assert fake.asked == [((0, 1, 2, 3), first)]
-    assert np.isnan(redraw_frames(put_on[4:], fake.look, fake.alike, own[4:])).all()
+    assert fake.asked == [((0, 1, 2, 3), MIXTURES[0][0])]
+    assert np.isnan(redraw_frames(put_on[4:], fake.look, fake.alike, own[4:], [4])).all()

@@ -223,7 +223,7 @@ class Persona(Backbone):
     @cached_property
     def redrawer(self) -> Redrawer:
         """The network that redraws faces which were put on."""
-        return Redrawer(MAPS, self.identities.size + LIGHT + POSE)
+        return Redrawer(MAPS, 2 * self.identities.size + LIGHT + POSE)
 
     @property
     def identities(self) -> IdentitySpace:
@@ -315,7 +315,7 @@ class Persona(Backbone):
             space = self.identities
             away = codes.with_identity(space.with_kept(space.code(guessed.float()), space.kept(codes.identity)))
         put_on, choices = self._with_donors(targets, codes, unlike, key)
-        redrawn = self._fitted(put_on, targets, away, unlike, redraw)
+        redrawn = self._fitted(put_on, targets, away, unlike, choices, redraw)
         drawn, latents, mask = self._in_full(image, codes, targets, choices, put_on, redrawn)
         return clear(drawn, confidence), latents, mask
 
@@ -325,6 +325,7 @@ class Persona(Backbone):
         targets: list[SwapTarget],
         codes: Codes,
         unlike: Sequence[Tensor],
+        choices: list[Choice],
         way: Redrawing,
     ) -> NDArray[np.float32]:
         """Pictures with put-on faces, redrawn in a way of `landmarks.redrawing` where the model redraws.
@@ -332,13 +333,15 @@ class Persona(Backbone):
         Args:
             put_on: `(B, 3, 128, 128)`.
             targets: The faces below them.
-            codes: Theirs, with the identity codes of whom redrawing leads away from.
+            codes: Theirs, with the identity codes of whom nobody is to be drawn like.
             unlike: Embeddings `(B, E)` that new faces have to be unlike.
+            choices: Whose faces were put on.
             way: For photographs or for clips.
         """
         if not self.redraws:
             return put_on
-        return way(put_on, self._redrawn_in_rows(codes), self._alike_in_rows(*unlike), own_pixels(targets))
+        donors = [choice.donor for choice in choices]
+        return way(put_on, self._redrawn_in_rows(codes), self._alike_in_rows(*unlike), own_pixels(targets), donors)
 
     def _guessed(self, codes: Codes) -> Tensor:
         """Embeddings `(B, E)` of the persons as they might be, for all that a picture with other faces on them tells.
@@ -350,7 +353,7 @@ class Persona(Backbone):
         assert codes.latents is not None
         assert codes.mask is not None
         anybody = self.identities.nearer_to_mean(codes.identity, 0.0)
-        told = torch.cat([anybody, codes.attributes[:, 0]], 1)
+        told = torch.cat([anybody, torch.zeros_like(anybody), codes.attributes[:, 0]], 1)
         start = torch.from_numpy(noise()).to(told.device).expand_as(codes.latents)
         maps = codes.features[self.cells]
         painted = self.redrawer.follow(start, times(*GUESS), codes.latents, codes.mask, maps, told)
@@ -413,10 +416,11 @@ class Persona(Backbone):
             latents, stranger, confidence = self._read_put_on(put_on, person)
             sure = (confidence >= CLEAR)[:, None, None, None]
 
-            def again(some: list[int], times: list[float]) -> NDArray[np.float32]:
+            def again(some: list[int], times: list[float], noise: NDArray[np.float32]) -> NDArray[np.float32]:
                 few = torch.tensor(some, device=device)
                 of_person = rows_of(person, few)
-                face = self._redrawn(latents[few], rows_of(stranger, few), of_person, times)
+                mixed = (1 - times[0]) * torch.from_numpy(noise).to(device) + times[0] * latents[few]
+                face = self._redrawn(mixed, rows_of(stranger, few), of_person, times)
                 return numbers_of(torch.where(sure[few], self._join(face, of_person), put_on[few]))
 
             return again
@@ -443,30 +447,22 @@ class Persona(Backbone):
         identity = space.with_kept(space.code(embedding.float()), space.kept(person.identity))
         return latents, replace(person, identity=identity, features={self.cells: maps}), confidence
 
-    def _redrawn(self, put_on: Tensor, stranger: Codes, person: Codes, times: list[float]) -> Tensor:
-        """Latents `(B, 32, h, h)` of put-on faces, led back from noise and away from the persons.
+    def _redrawn(self, mixed: Tensor, stranger: Codes, person: Codes, times: list[float]) -> Tensor:
+        """Latents `(B, 32, h, h)` of put-on faces, led back from noise.
 
         Args:
-            put_on: `(B, 32, h, h)`, their latents as they were put on.
+            mixed: `(B, 32, h, h)`, mixtures of their latents with noise.
             stranger: Of `_read_put_on`.
             person: Codes of the originals.
-            times: Of the flow; the first one is the share of the put-on face in the mixture with noise.
+            times: Of the flow.
         """
         assert stranger.features is not None
         assert person.attributes is not None
         assert person.latents is not None
         assert person.mask is not None
-        random = torch.from_numpy(noise()).to(put_on.device)
-        attributes = person.attributes[:, 0]
-        return self.redrawer.follow(
-            (1 - times[0]) * random + times[0] * put_on,
-            times,
-            person.latents,
-            person.mask,
-            stranger.features[self.cells],
-            torch.cat([stranger.identity, attributes], 1),
-            torch.cat([person.identity, attributes], 1),
-        )
+        told = torch.cat([stranger.identity, person.identity, person.attributes[:, 0]], 1)
+        maps = stranger.features[self.cells]
+        return self.redrawer.follow(mixed, times, person.latents, person.mask, maps, told)
 
     def _targets(self, image: Tensor, codes: Codes) -> list[SwapTarget]:
         """What is to be known of faces `(B, 3, S, S)` before others are put on them.
@@ -542,7 +538,7 @@ class Persona(Backbone):
         # donor from frame to frame would show.
         choices = [Choice(order[0]) for order in orders]
         put_on = self._put_on(targets, choices)
-        redrawn = self._fitted(put_on, targets, codes, [embedding], redraw_frames)
+        redrawn = self._fitted(put_on, targets, codes, [embedding], choices, redraw_frames)
         drawn, latents, mask = self._in_full(image, codes, targets, choices, put_on, redrawn)
         return clear(drawn, confidence), codes_of_latents(latents, mask)
 

@@ -47,7 +47,6 @@ class Redrawer:
         mask: Tensor,
         maps: Tensor,
         told: Tensor,
-        person: Tensor | None = None,
     ) -> Tensor:
         """Lead mixtures of faces and noise back to faces.
 
@@ -57,25 +56,18 @@ class Redrawer:
             latents: `(B, 32, h, h)` of the pictures; what lies under the mask is not looked at.
             mask: `(B, 1, h, h)` of 0 and 1.
             maps: `(B, maps, h, h)`.
-            told: `(B, condition)` of the faces that are wanted.
-            person: `(B, condition)` with the identity code of the person, whom the flow is led away from; None: of
-                nobody.
+            told: `(B, condition)`: identity codes of the faces that are wanted and of the persons whom nobody is to be
+                like (zeros: nobody), light, pose.
 
         Returns:
             `(B, 32, h, h)` float32, outside the mask as `latents`.
         """
         self.net.to(mixed.device)
-        rows = len(mixed)
-        conditions = [told] if person is None else [told, person]
-        # Wanted and unwanted face in one batch.
-        both = [torch.cat([one] * len(conditions)) for one in (latents, mask, maps)]
-        condition = torch.cat(conditions)
 
-        def directions(here: Tensor, time: float) -> tuple[Tensor, Tensor]:
-            at = mixed.new_full((len(condition),), time)
+        def direction(here: Tensor, time: float) -> Tensor:
+            at = mixed.new_full((len(mixed),), time)
             with torch.autocast(mixed.device.type, torch.bfloat16, enabled=self.in_bfloat16):
-                found = self.net(torch.cat([here] * len(conditions)), at, *both, condition).float()
-            # Without a person the first direction is the last one too: nothing leads away.
-            return found[:rows], found[-rows:]
+                found: Tensor = self.net(here, at, latents, mask, maps, told)
+            return found.float()
 
-        return latents * (1 - mask) + led_back(mixed, times, directions) * mask
+        return latents * (1 - mask) + led_back(mixed, times, direction) * mask

@@ -2,9 +2,9 @@
 
 A donor's face on somebody else's head (`landmarks.cast`) has light, shadows and eyes of another photograph. So its
 latents are mixed with noise, and a flow (`networks.flow_painter`) that knows what surrounds the face, its light and its
-lines leads them back to a face. What fits the photograph comes back, and what does not is drawn anew. The more noise,
-the more natural the face, and the more it is like the person again, whose surroundings ask for such a face. Therefore
-two mixtures are tried, the one with more noise first, and a face that is too alike after both stays as it was put on.
+lines leads them back to a face. What fits the photograph comes back, and what does not is drawn anew. The flow was
+trained to draw nobody like the person (`tools/networks/train_hiding.py`), whose surroundings ask for such a face. Where
+it does so all the same, less noise is tried, and a face that is too alike then stays as it was put on.
 
 Arrays only: both engines use it.
 """
@@ -32,19 +32,18 @@ if TYPE_CHECKING:
 Array = NDArray[np.float32]
 # Both engines take the same steps, each with its own numbers.
 Numbers = TypeVar("Numbers", "Tensor", NDArray[np.float32])
-Again = Callable[[list[int], list[float]], Array]
+Again = Callable[[list[int], list[float], Array], Array]
 Look = Callable[[Array, list[int]], Again]
 # `redraw` for photographs, `redraw_frames` for clips.
-Redrawing = Callable[[Array, Look, Alike, Array], Array]
+Redrawing = Callable[[Array, Look, Alike, Array, Sequence[int]], Array]
 
 # Share of the put-on face's latents in the mixture with noise, and steps of the flow from there.
-MIXTURES = ((0.7, 3), (0.85, 2))
-# Each direction of the flow is moved by so much of its difference to the direction to the person's own face. With 2
-# MobileFaceNet and dlib took 1.6 and 2.1 % of redrawn faces for the person, with 3 1.4 and 1.4 %, and of faces that are
-# not redrawn 1.2 and 1.2 % (429 pictures).
-AWAY = 3.0
+MIXTURES = ((0.5, 3), (0.6, 3), (0.75, 2))
+# Names of the noises that donors have: of 101, four with which faces of invented people looked most natural. What
+# is drawn anew is one person's with one noise, whoever the donor.
+NOISES = ("", "/26", "/36", "/85")
 # Cosine of embeddings below which a redrawn face is taken.
-STILL_UNLIKE = 0.12
+STILL_UNLIKE = 0.16
 # In a clip a redrawn face is taken whole up to the first, and not at all from the second on.
 UNLIKE_IN_CLIPS = (0.08, 0.16)
 # Where who is to be hidden has to be guessed, a face is painted from noise: the share of a face in it, and steps.
@@ -59,11 +58,10 @@ SOFT = 3.0  # how softly that area ends, in pixels
 
 
 @cache
-def noise() -> Array:
-    """The noise of every redrawing, `(32, 16, 16)` standard normal. Who is drawn is decided by the donor, not by it."""
+def noise(name: str = NOISES[0]) -> Array:
+    """The noise of a name, `(32, 16, 16)` standard normal."""
     count = int(np.prod(SHAPE))
-    words = hashlib.shake_256(b"faceanon/redrawing").digest(16 * (count // 2))
-    # Box-Muller, as in `key.Secret.normal`: no random generator's next version changes it.
+    words = hashlib.shake_256(f"faceanon/redrawing{name}".encode()).digest(16 * (count // 2))
     pairs = np.frombuffer(words, "<u8").reshape(-1, 2)
     unit = ((pairs >> 11) + 0.5) * 2.0**-53
     radius = np.sqrt(-2 * np.log(unit[:, 0]))
@@ -83,22 +81,22 @@ def times(start: float, steps: int) -> list[float]:
     return [start + (1 - start) * step / steps for step in range(steps + 1)]
 
 
-def led_back(
-    mixed: Numbers, times: Sequence[float], directions: Callable[[Numbers, float], tuple[Numbers, Numbers]]
-) -> Numbers:
-    """Mixtures of faces and noise `(B, 32, h, h)`, led back to faces and away from the persons, by Euler's method.
+def noises(donors: Sequence[int]) -> Array:
+    """The noise `(B, 32, 16, 16)` of B donors."""
+    return np.stack([noise(NOISES[donor % len(NOISES)]) for donor in donors])
+
+
+def led_back(mixed: Numbers, times: Sequence[float], direction: Callable[[Numbers, float], Numbers]) -> Numbers:
+    """Mixtures of faces and noise `(B, 32, h, h)`, led back to faces by Euler's method.
 
     Args:
         mixed: Where the flow begins.
         times: Its times, rising to 1.
-        directions: Gives, from where the flow is and at which time, the directions to the faces that are wanted and to
-            the persons' own.
+        direction: Gives the direction to the faces from where the flow is and at which time.
     """
     here = mixed
     for start, end in pairwise(times):
-        toward, back = directions(here, start)
-        # Python's numbers widen no array (NEP 50), which numpy's types do not say.
-        here = here + (end - start) * (toward + AWAY * (toward - back))  # type: ignore[assignment]
+        here = here + (end - start) * direction(here, start)
     return here
 
 
@@ -120,44 +118,47 @@ def feature_pixels(targets: Sequence[SwapTarget]) -> Array:
     return np.stack(sheets)
 
 
-def redraw(drawn: Array, look: Look, alike: Alike, own: Array) -> Array:
-    """Redraw faces as far as they stay unlike the persons.
+def redraw(drawn: Array, look: Look, alike: Alike, own: Array, donors: Sequence[int]) -> Array:
+    """Redraw faces, and try again where they are like the persons.
 
     Args:
         drawn: `(B, 3, S, S)` in [-1, 1] with faces put on; NaN where none could be.
         look: Reads what is to be known of pictures `(R, 3, S, S)` of R rows, once for all mixtures. Gives what redraws
-            some of these R at given times; the first time is the share of the put-on face.
+            some of these R at given times with noise; the first time is the share of the put-on face.
         alike: Gives the cosines `(R,)` between what a recogniser sees in pictures and the persons of R rows.
         own: Of `own_pixels`: an open mouth that is the person's own is not redrawn.
+        donors: `(B,)` numbers of those whose faces were put on.
 
     Returns:
         `(B, 3, S, S)`.
     """
     result = drawn.copy()
-    shown = np.flatnonzero(np.isfinite(drawn).all((1, 2, 3)))
-    if not len(shown):
+    left = np.flatnonzero(np.isfinite(drawn).all((1, 2, 3)))
+    if not len(left):
         return result
-    again = look(drawn[shown], shown.tolist())
-    before = np.full(len(drawn), np.nan, np.float32)
-    left = np.arange(len(shown))
+    place = {row: number for number, row in enumerate(left.tolist())}
+    again = look(drawn[left], left.tolist())
+    least = np.full(len(drawn), np.inf, np.float32)
     for start, steps in MIXTURES:
+        rows = left.tolist()
+        noise = noises([donors[row] for row in rows])
+        redrawn = again([place[row] for row in rows], times(start, steps), noise)
+        redrawn = _between(redrawn, drawn[left], own[left, None])
+        off = alike(redrawn, rows)
+        better = off < least[left]
+        result[left[better]] = redrawn[better]
+        least[left[better]] = off[better]
+        left = left[least[left] >= STILL_UNLIKE]
         if not len(left):
-            break
-        rows = shown[left]
-        redrawn = _between(again(left.tolist(), times(start, steps)), drawn[rows], own[rows, None])
-        off = alike(redrawn, rows.tolist())
-        doubted = rows[off >= STILL_UNLIKE]
-        unknown = doubted[np.isnan(before[doubted])]
-        if len(unknown):
-            before[unknown] = alike(drawn[unknown], unknown.tolist())
-        # A face that was like the person as it was put on need not become less so.
-        taken = (off < STILL_UNLIKE) | (off < before[rows])
-        result[rows[taken]] = redrawn[taken]
-        left = left[~taken]
+            return result
+    # As they were put on, some are less alike.
+    off = alike(drawn[left], left.tolist())
+    stay = left[off < least[left]]
+    result[stay] = drawn[stay]
     return result
 
 
-def redraw_frames(drawn: Array, look: Look, alike: Alike, own: Array) -> Array:
+def redraw_frames(drawn: Array, look: Look, alike: Alike, own: Array, donors: Sequence[int]) -> Array:
     """Redraw faces of a clip's frames as far as they stay unlike the persons, without a jump from frame to frame.
 
     One mixture serves all frames. The more a redrawn face is like the person, the less of it is taken, and the more of
@@ -168,6 +169,7 @@ def redraw_frames(drawn: Array, look: Look, alike: Alike, own: Array) -> Array:
         look: Likewise.
         alike: Likewise.
         own: Likewise.
+        donors: Likewise.
 
     Returns:
         `(B, 3, S, S)`.
@@ -179,7 +181,8 @@ def redraw_frames(drawn: Array, look: Look, alike: Alike, own: Array) -> Array:
     start, steps = MIXTURES[0]
     again = look(drawn[rows], rows.tolist())
     every = list(range(len(rows)))
-    redrawn = _between(again(every, times(start, steps)), drawn[rows], own[rows, None])
+    redrawn = again(every, times(start, steps), noises([donors[row] for row in rows.tolist()]))
+    redrawn = _between(redrawn, drawn[rows], own[rows, None])
     least, most = UNLIKE_IN_CLIPS
     left = ((alike(redrawn, rows.tolist()) - least) / (most - least)).clip(0, 1)
     result[rows] = _between(redrawn, drawn[rows], left[:, None, None, None])

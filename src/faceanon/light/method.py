@@ -303,7 +303,8 @@ class LightPersona:
             picture = put_on
             if self.redraws:
                 look = self._redrawn_in_rows(away)
-                picture = redraw(put_on, look, self._alike_in_rows(*unlike), own_pixels(targets))
+                donors = [choice.donor for choice in choices]
+                picture = redraw(put_on, look, self._alike_in_rows(*unlike), own_pixels(targets), donors)
             latents = seen.latents
             mask = seen.mask
             if large:
@@ -424,7 +425,7 @@ class LightPersona:
         """Embeddings `(B, E)` of the persons as they might be, as `Persona._guessed`."""
         free = self._space()["free_basis"]
         anybody = seen.code - seen.code @ free @ free.T
-        told = np.concatenate([anybody, seen.attributes], 1)
+        told = np.concatenate([anybody, np.zeros_like(anybody), seen.attributes], 1)
         start = np.repeat(noise()[None], len(seen.image), 0)
         painted = self._followed(start, times(*GUESS), seen.latents, seen.mask, seen.maps, told)
         return self._embedding(self._joined(seen.image, painted, seen.mask).clip(-1, 1))
@@ -451,47 +452,30 @@ class LightPersona:
             own = seen.maps[rows]
             maps = np.concatenate([own[:, :1], _folded(lines), own[:, -3:]], 1)
             stranger = self._with_kept(self._code(self._embedding(drawn)), seen.code[rows])
-            told = np.concatenate([stranger, seen.attributes[rows]], 1)
-            person = np.concatenate([seen.code[rows], seen.attributes[rows]], 1)
+            told = np.concatenate([stranger, seen.code[rows], seen.attributes[rows]], 1)
             sure = (confidence >= CLEAR)[:, None, None, None]
             of_row = np.array(rows)
 
-            def again(some: list[int], times: list[float]) -> Array:
+            def again(some: list[int], times: list[float], noise: Array) -> Array:
                 few = of_row[some]
                 mask = seen.mask[few]
-                mixed = (1 - times[0]) * noise() + times[0] * put_on[some]
-                face = self._followed(mixed, times, seen.latents[few], mask, maps[some], told[some], person[some])
+                mixed = (1 - times[0]) * noise + times[0] * put_on[some]
+                face = self._followed(mixed, times, seen.latents[few], mask, maps[some], told[some])
                 return np.where(sure[some], self._joined(seen.image[few], face, mask), drawn[some])
 
             return again
 
         return look
 
-    def _followed(
-        self,
-        mixed: Array,
-        way: list[float],
-        latents: Array,
-        mask: Array,
-        maps: Array,
-        told: Array,
-        person: Array | None = None,
-    ) -> Array:
+    def _followed(self, mixed: Array, way: list[float], latents: Array, mask: Array, maps: Array, told: Array) -> Array:
         """Mixtures of faces and noise led back to faces, as `Redrawer.follow`; `way` holds its times."""
-        rows = len(mixed)
-        conditions = [told] if person is None else [told, person]
-        both = {}
-        for name, value in {"latents": latents, "mask": mask, "maps": maps}.items():
-            both[name] = np.concatenate([value] * len(conditions)).astype(np.float32)
-        condition = np.concatenate(conditions).astype(np.float32)
+        given = {"latents": latents, "mask": mask, "maps": maps, "condition": told}
+        inputs = {name: value.astype(np.float32) for name, value in given.items()}
 
-        def directions(here: Array, time: float) -> tuple[Array, Array]:
-            at = np.full(len(condition), time, np.float32)
-            noisy = np.concatenate([here] * len(conditions))
-            found = self.run("redrawer", noisy=noisy, time=at, **both, condition=condition)[0]
-            return found[:rows], found[-rows:]
+        def direction(here: Array, time: float) -> Array:
+            return self.run("redrawer", noisy=here, time=np.full(len(here), time, np.float32), **inputs)[0]
 
-        followed: Array = latents * (1 - mask) + led_back(mixed.astype(np.float32), way, directions) * mask
+        followed: Array = latents * (1 - mask) + led_back(mixed.astype(np.float32), way, direction) * mask
         return followed
 
     def _read_points(self, drawn: Array) -> Array:

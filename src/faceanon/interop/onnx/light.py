@@ -112,7 +112,7 @@ def cases(method: Persona) -> dict[str, LightGraph]:
         "latents": latents,
         "mask": torch.zeros(2, 1, cells, cells),
         "maps": torch.zeros(2, MAPS, cells, cells),
-        "condition": torch.zeros(2, condition - NOISE),
+        "condition": torch.zeros(2, condition - NOISE + method.identities.size),
     }
     mesh = _Mesh(method.mesh.net)
     looks = method.looks.net

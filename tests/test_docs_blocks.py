@@ -176,7 +176,8 @@ def test_what_is_planned_for_a_block_fits_one():
     texts = [script(block) for page in PAGES for block in blocks(page)]
     for start in SHRINK:
         assert any(re.match(start, line) for text in texts for line in text.splitlines()), f"nothing to shrink: {start}"
-    assert shrunk("faceanon test --x 1   # why") == "faceanon test --x 1 --data.init_args.versions 1   # why"
+    one_batch = "--data.init_args.versions 1 --trainer.limit_test_batches 1"
+    assert shrunk("faceanon test --x 1   # why") == f"faceanon test --x 1 {one_batch}   # why"
 
 
 def test_a_terminal_gives_the_password_and_the_exit_code(tmp_path):

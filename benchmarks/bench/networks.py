@@ -33,17 +33,20 @@ def drawing(settings: Settings) -> Iterator[None]:
         yield
 
 
-def generator(settings: Settings, batch: int) -> Work:
-    """Draw faces of w+ codes."""
-    net = settings.place(Generator(SIZE).eval())
-    draw = settings.compiled(net.synthesis)
-    codes = _codes(settings, batch)
+def _forward(settings: Settings, network: Callable[..., object], given: Tensor) -> Work:
+    """The work of one call of a network `given` a batch, without gradients."""
 
     def call() -> None:
         with drawing(settings):
-            draw(codes)
+            network(given)
 
-    return Work(call, batch)
+    return Work(call, len(given))
+
+
+def generator(settings: Settings, batch: int) -> Work:
+    """Draw faces of w+ codes."""
+    draw = settings.compiled(settings.place(Generator(SIZE).eval()).synthesis)
+    return _forward(settings, draw, _codes(settings, batch))
 
 
 def generator_training(settings: Settings, batch: int) -> Work:
@@ -64,28 +67,14 @@ def generator_training(settings: Settings, batch: int) -> Work:
 
 def encoder(settings: Settings, batch: int) -> Work:
     """The work of encoding a batch of faces by e4e, without gradient."""
-    net = settings.place(Encoder4Editing(SIZE).eval())
-    encode = settings.compiled(net)
-    image = settings.picture(batch, 3, SIZE, SIZE)
-
-    def call() -> None:
-        with drawing(settings):
-            encode(image)
-
-    return Work(call, batch)
+    encode = settings.compiled(settings.place(Encoder4Editing(SIZE).eval()))
+    return _forward(settings, encode, settings.picture(batch, 3, SIZE, SIZE))
 
 
 def discriminator(settings: Settings, batch: int) -> Work:
     """Score pictures with StyleGAN2's discriminator."""
-    net = settings.place(Discriminator(SIZE).eval())
-    scores = settings.compiled(net)
-    image = settings.picture(batch, 3, SIZE, SIZE)
-
-    def call() -> None:
-        with drawing(settings):
-            scores(image)
-
-    return Work(call, batch)
+    scores = settings.compiled(settings.place(Discriminator(SIZE).eval()))
+    return _forward(settings, scores, settings.picture(batch, 3, SIZE, SIZE))
 
 
 def discriminator_training(settings: Settings, batch: int, r1: bool) -> Work:

@@ -38,7 +38,7 @@ class ZooStage:
 
     @property
     def file(self) -> Path:
-        """Its config."""
+        """The shipped config that trains it, before `settings`."""
         return configs() / f"{self.name}.yaml"
 
     def batches(self, overlays: Sequence[str] = ()) -> int:

@@ -148,7 +148,7 @@ def plain(value):
 
 
 def ablations():
-    for table in ("dbaf-4", "hford-3", "ifadit-5"):
+    for table in ("dbaf-4", "hford-4", "ifadit-5"):
         for row in load_table(table).rows:
             for number, training_of in enumerate(row.train):
                 if training_of.set:

@@ -10,7 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import torch
 import yaml
-from torch import Tensor
+from torch import Tensor, nn
 
 from faceanon import __version__
 from faceanon.backbones.base import Backbone
@@ -34,6 +34,7 @@ from faceanon.weights.pairing import short
 
 WEIGHTS = "weights.safetensors"
 CARD = "model.yaml"
+DISCRIMINATOR = "discriminator.safetensors"
 _PARTS = ("generator", "encoder", "latent_avg")
 
 
@@ -127,6 +128,39 @@ def save_backbone(backbone: Backbone, folder: Path, half: bool = False, int8: bo
     return digest
 
 
+def save_discriminator(discriminator: nn.Module, folder: Path) -> None:
+    """Write what trained against a backbone into the folder of its model, for the next stage."""
+    save_tensors(folder / DISCRIMINATOR, discriminator.state_dict())
+
+
+def load_discriminator(discriminator: nn.Module, path: str | Path) -> None:
+    """Load an earlier stage's discriminator strictly.
+
+    Args:
+        discriminator: To be loaded.
+        path: An exported folder, or a checkpoint.
+
+    Raises:
+        UserError: None lies there, or one of other shapes.
+    """
+    path = Path(path)
+    if path.is_dir():
+        file = path / DISCRIMINATOR
+        if not file.is_file():
+            raise UserError(
+                f"hand_on: {path} holds no discriminator; train the earlier stage with hand_on, or set it off"
+            )
+        load_strictly(discriminator, load_tensors(file), str(file))
+        return
+    tensors = {}
+    for name, value in _checkpoint(path)["state_dict"].items():
+        if name.startswith("discriminator."):
+            tensors[name.removeprefix("discriminator.")] = value
+    if not tensors:
+        raise UserError(f"hand_on: {path} holds no discriminator; train the earlier stage with one, or set it off")
+    load_strictly(discriminator, tensors, str(path))
+
+
 def read(path: str | Path) -> Saved:
     """Read an exported folder, one of `checkpoints/` by name, or a `.ckpt`; nothing in it is executed.
 
@@ -151,18 +185,24 @@ def read(path: str | Path) -> Saved:
 
 
 def _read_checkpoint(path: Path) -> Saved:
+    content = _checkpoint(path)
+    tensors = {}
+    for name, value in content["state_dict"].items():
+        # The averaged weights are what is exported and used.
+        if name.startswith("ema."):
+            tensors[name.removeprefix("ema.")] = value
+    return _saved(_checked(content["faceanon"], path), tensors, sha256(path), path)
+
+
+def _checkpoint(path: Path) -> dict[str, Any]:
+    """A checkpoint's `faceanon` (unchecked) and `state_dict` of tensors; nothing in it is executed."""
     try:
         # First: torch would unpack all of it into memory.
         refuse_bomb(path)
         content = torch.load(path, map_location="cpu", weights_only=True)
         card = content["faceanon"]
-        state = content["state_dict"]
-        tensors = {}
-        for name, value in state.items():
-            # The averaged weights are what is exported and used.
-            if name.startswith("ema."):
-                tensors[name.removeprefix("ema.")] = value
-        if not all(isinstance(value, Tensor) for value in tensors.values()):
+        state = dict(content["state_dict"])
+        if not all(isinstance(value, Tensor) for value in state.values()):
             raise TypeError("a state dict of other things than tensors")
     except UserError:
         raise
@@ -170,7 +210,7 @@ def _read_checkpoint(path: Path) -> Saved:
         raise UserError(
             f"{path} is not a checkpoint of a faceanon stage, or it is damaged; train again or choose another"
         ) from error
-    return _saved(_checked(card, path), tensors, sha256(path), path)
+    return {"faceanon": card, "state_dict": state}
 
 
 def _checked(card: object, source: str | Path) -> dict[str, Any]:

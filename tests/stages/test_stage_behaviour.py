@@ -228,7 +228,7 @@ def test_the_recovered_pictures_distance_is_the_same_alone_and_among_five(tiny_b
     codes = Codes(torch.zeros(4, 2))
     pictures = torch.rand(20, 3, 64, 64, generator=torch.Generator().manual_seed(1)) - 0.5
     branches = Branches(pictures, codes, codes, None, codes, torch.zeros(16, 2))
-    terms = AnonymizeTerms(bundle, weights, 0.1, False, "l1", 0.0)(batch, branches)
+    terms = AnonymizeTerms(bundle, weights, "means", 0.1, False, "l1", 0.0)(batch, branches)
     alone = bundle.perceptual(pictures[8:12], batch.image).mean()
     torch.testing.assert_close(terms["recovery_perceptual"], alone)
     assert ("perceptual" in terms) == both

@@ -53,6 +53,8 @@ class Backbone(nn.Module, ABC):
             where the method draws them all.
         stage_arguments: Names of arguments that a later stage may set anew, since no weight depends on them.
         latent_terms: Names of its own terms that need no pictures of the stage's where latents are compared.
+        terms_of_one_key: Names of its own terms that compare strangers under one key: where one is wanted, all rows of
+            a batch have the same second key.
 
     Examples:
         A method without codes overrides `anonymize` and `recover` alone. This one is no good: everybody can undo it.
@@ -86,6 +88,7 @@ class Backbone(nn.Module, ABC):
     keep_light: float = 0.0
     stage_arguments: frozenset[str] = frozenset()
     latent_terms: frozenset[str] = frozenset()
+    terms_of_one_key: frozenset[str] = frozenset({"pseudonym"})
     exact: bool = False
     sealed: bool = False
     trains_on_pictures: bool = True

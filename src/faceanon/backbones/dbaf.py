@@ -1,11 +1,13 @@
 """DBAF, and HFORD, which is the same network under other names (IDM = CID, ARM = MAAR, cMLP = KRIA).
 
-- CID, contrastive identity disentanglement (DBAF eqs. 3-5): a transformer over the layers of the W+ code finds the
-  attributes A; the identity is what is left, I = C - A, and A + I' is drawn.
-- KRIA, key-driven identity edit (eqs. 14-19): per level of layers, an MLP on [I, w_key]. The key is three z, mapped by
+- CID, contrastive identity disentanglement (DBAF eqs. 1-5): attention over the layers of each level of the W+ code
+  finds the attributes A; the identity is what is left, I = C - A, and A + I' is drawn.
+- KRIA, key-driven identity edit (eqs. 19-23): per level of layers, an MLP on [I, w_key]. The key is three z, mapped by
   a frozen copy of the generator's mapping network and repeated over the coarse, middle and fine layers.
-- MAAR, attention over encoder features (eqs. 6-8): CBAM on the maps at 16, 32 and 64 px, which take the place of the
+- MAAR, attention over encoder features (eqs. 6-8; ARM, HFORD 3-5) at 16, 32 and 64 px, which take the place of the
   generator's noise.
+
+configs/paper has the papers' own choices.
 
 Deviations can be switched on: `blend`, `flips` with or without `turn_angle`, `code_reader`, `corrections`,
 `keep_light`, and a trained encoder (in the stages' `trainable` lists).
@@ -19,6 +21,7 @@ from collections.abc import Callable, Iterable
 from copy import deepcopy
 from itertools import pairwise
 from statistics import NormalDist
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -26,7 +29,15 @@ from torch import Tensor, nn
 from faceanon.backbones.base import Backbone
 from faceanon.backbones.region import face_hole, softened
 from faceanon.errors import UserError
-from faceanon.networks.attention import MAAR, AttentionAxis, LayerTransformer
+from faceanon.networks.attention import (
+    MAAR,
+    AttentionAxis,
+    LayerTransformer,
+    LevelTransformers,
+    PlainDisentangler,
+    RetentionForm,
+    SharedAttention,
+)
 from faceanon.networks.code_reader import STRANGERS, CodeReader, read_codes
 from faceanon.networks.frozen import Frozen
 from faceanon.networks.keyed import check_stretch, stretched, turned_pairs
@@ -34,6 +45,8 @@ from faceanon.networks.stylegan2_layers import EqualLinear
 from faceanon.types import Codes
 from faceanon.weights.bundle import Bundle
 
+CidForm = Literal["shared", "levels", "joint", "mlp"]
+Disentangler = SharedAttention | LevelTransformers | LayerTransformer | PlainDisentangler
 LEVELS = (4, 4)  # coarse and middle layers; the rest is fine (RiDDLE's groups, also in DBAF's released code)
 
 
@@ -137,19 +150,25 @@ def _by_level(rows: Tensor) -> tuple[Tensor, ...]:
 
 
 class DBAF(Backbone):
-    """DBAF / HFORD on any bundle. The defaults are the paper's side of every choice.
+    """DBAF / HFORD on any bundle.
 
     Args:
         bundle: Bundle by name or folder.
-        cid_depth: Blocks of CID's transformer. 0 leaves CID out, an ablation: the whole code is the identity.
+        cid_depth: Blocks of CID's transformer, in `levels` and `joint`. 0 leaves CID out: the whole code is the
+            identity.
         cid_heads: Its attention heads.
-        cid_head_dim: Width of a head.
+        cid_head_dim: Width of a head; with `shared` a head is as wide as the code.
         cid_mlp_ratio: Hidden width of its feed-forward part, in code widths.
         cid_dropout: Its dropout.
-        cid_axis: What it attends across: the `layers` of a picture (paper), or the `batch` (released code).
+        cid_axis: What it attends across: the `layers` of a picture (papers), or the `batch` (released code).
         cid_start: Size of its first attributes as a share of the usual. Small, a training begins with the whole face of
             the identity source, not with a mixture that no person has.
         maar: Whether encoder features reach the generator; off is an ablation.
+        cid_form: `shared`: one attention that sees each level by itself (DBAF eqs. 1-3). `levels`: a transformer of its
+            own for each level (HFORD, released code). `joint`: one transformer over all layers, which is ours. `mlp`:
+            four layers in its place, the papers' ablation.
+        maar_form: `printed` (DBAF eqs. 6-8) or `cbam` (HFORD eqs. 3-5, released code). A bundle whose generator has
+            learnt to draw from encoder features brings its own.
         blend: Draw only inside the parser's face and neck, or without a parser inside the hull of the face mesh, both
             softly widened; elsewhere the input's own pixels stay.
         flips: With a number, the key also says of each number of the identity code if it changes its sign, and KRIA
@@ -216,6 +235,8 @@ class DBAF(Backbone):
         corrections: int = 0,
         turn_angle: float | None = None,
         keep_light: float = 0.0,
+        cid_form: CidForm = "joint",
+        maar_form: RetentionForm = "cbam",
     ) -> None:
         if not 0 < flip_share < 1:
             raise UserError(f"flip_share is {flip_share}; give a number between 0 and 1")
@@ -233,13 +254,21 @@ class DBAF(Backbone):
         # A clone: loading saved weights writes into the buffer, and all users of a bundle share its tensor.
         self.register_buffer("latent_avg", self.bundle.latent_avg.clone())
         widths = (cid_heads, cid_head_dim, cid_mlp_ratio * dim)
-        cid = None
-        if cid_depth:
-            cid = LayerTransformer(layers, dim, cid_depth, *widths, cid_dropout, cid_axis)
-            if cid_start != 1:
-                cid.soften(cid_start)
-        self.cid = cid
-        self.maar = self._feature_maps() if maar else None
+        levels = (*LEVELS, layers - sum(LEVELS))
+        self.cid: Disentangler | None
+        if not cid_depth:
+            self.cid = None
+        elif cid_form == "shared":
+            self.cid = SharedAttention(dim, cid_heads, levels)
+        elif cid_form == "levels":
+            self.cid = LevelTransformers(levels, dim, cid_depth, *widths, cid_dropout, cid_axis)
+        elif cid_form == "mlp":
+            self.cid = PlainDisentangler(dim)
+        else:
+            self.cid = LayerTransformer(layers, dim, cid_depth, *widths, cid_dropout, cid_axis)
+        if self.cid is not None and cid_start != 1:
+            self.cid.soften(cid_start)
+        self.maar = self._feature_maps(maar_form) if maar else None
         self.blend = blend
         self.flips = flips
         self.flip_share = flip_share
@@ -253,13 +282,13 @@ class DBAF(Backbone):
         self.encoder.eval()
         self._add_key_edit(dim)
 
-    def _feature_maps(self) -> MAAR:
+    def _feature_maps(self, form: RetentionForm) -> MAAR:
         """The bundle's, where its generator has learnt to draw from encoder features, else an untrained one."""
         if self.bundle.has("maar"):
             trained = self.bundle.build("maar")
             assert isinstance(trained, MAAR)
             return trained
-        return MAAR(self.encoder.feature_channels, self.generator.channels)
+        return MAAR(self.encoder.feature_channels, self.generator.channels, form)
 
     def _add_key_edit(self, dim: int) -> None:
         """The parts by which a key edits the identity; a method that is built on this one may have others."""
@@ -325,7 +354,7 @@ class DBAF(Backbone):
         return Codes(identity, attributes, features, image if self.blend else None, latent, mask)
 
     def transform(self, identity: Tensor, key: Tensor, inverse: bool = False) -> Tensor:
-        """Edit the identity under `key` `(B, 3, D)`; KRIA is one network for both directions (eqs. 17 and 22).
+        """Edit the identity under `key` `(B, 3, D)`; KRIA is one network for both directions (eqs. 19-23).
 
         `inverse` changes nothing but the place of `flip_stretch` and the direction of `turn_angle`.
         """

@@ -9,17 +9,16 @@
   parser's, or without a parser the hull of the face mesh.
 - Phase I trains encoder and M on reconstruction, phase II SIF and ICL alone (`disentangle_terms`, `anonymize_terms`).
 
-Our readings, where the paper says nothing that we know of, and our deviations:
+Our readings, where the paper says nothing, and our deviations:
 
 - the code is sqrt(E) times the unit embedding, so that its entries are as large as the secret's; cosines do not see it;
 - the generator's mean code is added to what M puts out, as a bias that is known from the start;
 - ICL is added to the code and starts at nothing; the released one replaces it (`compensation_residual`);
 - widths of SIF's sub-networks, number of blocks, the clamp's constant, and the size at which they see a code;
-- the forms of the identity term away from the original, and of both diversity terms: mean max(cos, 0). Diversity is
-  asked of the codes that the flow gives, between persons under one secret for the whole batch;
-- the two weight sets of eq. (21): one for the faces that hide (anonymized, and opened with a wrong key), one for the
-  recovered face. Their values in configs/ifadit_s2.yaml are ours;
-- in training every picture has its own key; the released code draws one a batch;
+- in training every picture has its own first key, and all have one second key, by which L_Div compares people; the
+  released code draws one key a batch;
+- the terms by group and kind of `anonymize_terms` are ours, for photographs (configs/ifadit_s2.yaml); the paper's are
+  `losses.ifadit` (configs/paper/ifadit_s2.yaml);
 - for codes of principal components: M starts from a linear map (`identity_draft`), the flow from a turn
   (`flow_turn`), a stranger's identity is read off the encoder's code (`identity_reader`), and the identity is the
   leading principal components of the embedding alone (`components`). All are off by default.
@@ -44,6 +43,7 @@ from faceanon.errors import UserError
 from faceanon.key import Secret
 from faceanon.losses.diversity import inter_identity, inter_key
 from faceanon.losses.identity import repel
+from faceanon.losses.ifadit import PhaseTwo, PhaseTwoTerms
 from faceanon.losses.structure import structure_loss
 from faceanon.networks.blur import blurred
 from faceanon.networks.compensation import IdentityCompensation, correction, mlp
@@ -55,6 +55,7 @@ from faceanon.types import Branches, Codes, FaceBatch
 from faceanon.weights.bundle import Bundle
 
 Background = Literal["input", "original", "none"]
+PRINTED = ("anonymity", "diversity", "recovery", "image")  # the terms of eq. (22)
 FLOW_BLOCKS = 4
 MASK_BLUR = 0.0586  # 15 / 256 of the released code: side of the Gaussian that softens the mask, as a fraction of S
 SECRETS = 4096  # secrets of random keys by which a flow that starts as a turn weighs them
@@ -115,6 +116,7 @@ class IFADIT(LinearPerson, Backbone):
     """
 
     exact = True
+    terms_of_one_key = frozenset({"diversity"})
     stage_arguments = frozenset({"flow_stretch", "corrections", "keep_light"})
     paper = "Yuan et al., iFADIT: Invertible Face Anonymization via Disentangled Identity Transform, arXiv:2501.04390"
     licence = "the authors' code is for evaluation only, without a licence; nothing of it is used"
@@ -343,11 +345,11 @@ class IFADIT(LinearPerson, Backbone):
         return terms
 
     def anonymize_terms(self, batch: FaceBatch, branches: Branches, wanted: Collection[str]) -> dict[str, Tensor]:
-        """Phase II, eq. (21), by group and kind: `GROUP_image`, `GROUP_identity`, `GROUP_landmarks`.
+        """Phase II: `anonymity`, `diversity`, `recovery` and `image`, which are eq. (22), and ours by group and kind.
 
-        The groups are `anonymized` (both keys, and both wrong keys), `recovered`, and `plain`: what the codes of the
-        original draw, which is phase I's objective, for training in a single phase. Beside them `inter_identity` and
-        `inter_key` keep codes apart, and `drawn_identity` and `drawn_key`, which are ours, the faces drawn of them.
+        Ours are `GROUP_image`, `GROUP_identity` and `GROUP_landmarks`. The groups are `anonymized` (both keys, and both
+        wrong keys), `recovered`, and `plain`: what the codes of the original draw, which is phase I's objective, for
+        training in a single phase. `inter_identity` and `inter_key` keep codes apart.
         """
         hidden = torch.cat([branches.anonymized, branches.pictures[branches.recovered_rows.stop :]])
         groups = {"anonymized": hidden, "recovered": branches.pictures[branches.recovered_rows]}
@@ -372,22 +374,23 @@ class IFADIT(LinearPerson, Backbone):
         if "inter_key" in wanted:
             # The halves are the same persons under the first key and under the second one.
             terms["inter_key"] = inter_key(*branches.edited.identity.chunk(2))
-        return terms | self._drawn_diversity(batch, branches.anonymized, wanted)
+        return terms | self._printed_terms(batch, branches, wanted)
 
-    def _drawn_diversity(self, batch: FaceBatch, anonymized: Tensor, wanted: Collection[str]) -> dict[str, Tensor]:
-        """How alike the strangers `(2 B, 3, S, S)` look to the recogniser: of one person, and of different ones.
-
-        Codes may lie at right angles and still draw faces that are alike: all are faces in the same light and skin.
-        """
-        terms: dict[str, Tensor] = {}
-        if not {"drawn_identity", "drawn_key"} & set(wanted):
-            return terms
-        first, second = self.bundle.recogniser(anonymized).chunk(2)
-        if "drawn_identity" in wanted:
-            # Here the rows have different keys.
-            terms["drawn_identity"] = inter_identity(first, batch.identity)
-        if "drawn_key" in wanted:
-            terms["drawn_key"] = inter_key(first, second)
+    def _printed_terms(self, batch: FaceBatch, branches: Branches, wanted: Collection[str]) -> dict[str, Tensor]:
+        """The terms of eq. (22) that are wanted."""
+        printed = PhaseTwoTerms(self.bundle)
+        recovered = branches.recovered_rows
+        drawn = PhaseTwo(
+            batch.image,
+            branches.anonymized,
+            branches.pictures[recovered],
+            branches.pictures[recovered.stop :],
+            batch.identity,
+        )
+        terms = {}
+        for name in PRINTED:
+            if name in wanted:
+                terms[name] = getattr(printed, name)(drawn)
         return terms
 
     def _against_original(self, drawn: Tensor, image: Tensor, same: bool, kinds: set[str]) -> dict[str, Tensor]:

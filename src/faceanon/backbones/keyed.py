@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from faceanon.backbones.dbaf import DBAF
 from faceanon.backbones.linear_person import COMPONENT_ROWS, LinearPerson, refuse_kept_alone
 from faceanon.errors import UserError
-from faceanon.networks.attention import AttentionAxis
+from faceanon.networks.attention import AttentionAxis, LayerTransformer
 from faceanon.networks.compensation import correction, expansion
 from faceanon.networks.discriminants import Discriminants
 from faceanon.networks.keyed import KeyedTurn
@@ -130,6 +130,7 @@ class Keyed(LinearPerson, DBAF):
             keep_light=keep_light,
         )
         if self.cid is not None:
+            assert isinstance(self.cid, LayerTransformer)
             # The attributes start as the whole code, which the prior can draw.
             nn.init.eye_(self.cid.project.weight)
             nn.init.zeros_(self.cid.project.bias)

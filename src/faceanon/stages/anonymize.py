@@ -17,7 +17,7 @@ from faceanon.backbones.in_frame import InMeshFrame, in_use
 from faceanon.data.files import read_photos
 from faceanon.data.prepared import PreparedFaces
 from faceanon.errors import UserError
-from faceanon.losses.latent import LatentNorm, latent_regulariser
+from faceanon.losses.latent import LatentNorm
 from faceanon.losses.reconstruction import PixelNorm, pixel_loss, round_to_8_bit
 from faceanon.metrics.cache import shared_cache
 from faceanon.metrics.codes import CodeAgreement
@@ -29,7 +29,14 @@ from faceanon.models import load_into
 from faceanon.networks.cell_discriminator import CellDiscriminator
 from faceanon.report.evaluated import publish
 from faceanon.stages.adversary import Adversary
-from faceanon.stages.anonymize_terms import ON_THE_WAY_BACK, PAPER_WEIGHTS, AnonymizeTerms, AnonymizeWeights, repeat
+from faceanon.stages.anonymize_terms import (
+    ON_THE_WAY_BACK,
+    PAPER_WEIGHTS,
+    AnonymizeTerms,
+    AnonymizeWeights,
+    Objective,
+    repeat,
+)
 from faceanon.stages.backbone_stage import BackboneStage, weighed
 from faceanon.stages.base import average_copy
 from faceanon.stages.chunks import fooling_rows
@@ -50,16 +57,19 @@ class AnonymizeStage(BackboneStage[Branches]):
         backbone: The method, as in stage 1.
         weights: Weights of the terms.
         loop: What recovery starts from in training: the anonymized picture after an 8-bit step (`file`), the float
-            picture (`image`, the papers' equations 20-28), or its codes (`latent`, the released code).
+            picture (`image`, DBAF's eqs. 19-28), or its codes (`latent`, the released code).
         saved_noise: Standard deviation, in steps of 8 bits, of noise on the anonymized picture before it is read back,
             so that recovery does not depend on the last bit. 0 adds none.
         branches_every: Batches between two that draw all five pictures and train a backbone's own terms (1: papers).
             The others draw one anonymized and the recovered picture, at less than half the cost: enough where the key
             works by construction.
-        margin: Cosine below which two faces count as different enough.
+        objective: How terms are put together: `dbaf` or `hford`, as printed; `released`; or `means`, which is ours
+            (`stages.anonymize_terms`).
+        margin: Cosine below which two faces count as different enough; 0 in the papers.
         clamp_recovery: Stop pulling the recovered identity when 1 - cos falls below the margin (released code).
         reconstruction_norm: `l1` (paper) or `smooth_l1` (released code).
-        latent_norm: `spread` (DBAF), `delta` (HFORD) or `square` (released code).
+        latent_norm: Form of the regulariser (`losses.latent`): `mean_code` (DBAF), `delta` (HFORD), `square` (released
+            code), or `spread`, which is ours.
         part_emphasis: Brows, eyes, nose and mouth count 1 + this in the recovery term, where parsing is known.
         anchor_from: Model whose drawings the anchors ask for, to continue an earlier stage 2; by default `init_from`.
         report: Folder of `faceanon test`'s report.
@@ -82,6 +92,7 @@ class AnonymizeStage(BackboneStage[Branches]):
         loop: Loop = "file",
         saved_noise: float = 0.0,
         branches_every: int = 1,
+        objective: Objective = "means",
         margin: float = 0.1,
         clamp_recovery: bool = False,
         reconstruction_norm: PixelNorm = "l1",
@@ -120,7 +131,10 @@ class AnonymizeStage(BackboneStage[Branches]):
         self.loop = loop
         self.saved_noise = saved_noise
         self.latent_norm = latent_norm
-        self.terms = AnonymizeTerms(self.bundle, weights, margin, clamp_recovery, reconstruction_norm, part_emphasis)
+        self.objective = objective
+        self.terms = AnonymizeTerms(
+            self.bundle, weights, objective, margin, clamp_recovery, reconstruction_norm, part_emphasis
+        )
         self.report = report
         self.protocol = protocol
         self.features = features
@@ -276,10 +290,16 @@ class AnonymizeStage(BackboneStage[Branches]):
     def adversary_terms(self, batch: FaceBatch, drawn: Branches) -> dict[str, Tensor]:
         """The discriminator's and the readers' terms, and `adversary`: how badly the adversary finds people."""
         terms = super().adversary_terms(batch, drawn)
+        if "adversarial" in terms:
+            terms["adversarial"] = self._adversarial_pictures(drawn) * terms["adversarial"]
         if self.adversary is not None:
             # Detached: the adversary learns here, and the backbone must not be helped by it.
             terms["adversary"] = -self.adversary(drawn.anonymized.detach(), batch.image, batch.identity).mean()
         return terms
+
+    def _adversarial_pictures(self, drawn: Branches) -> int:
+        """By how many pictures the mean over all is multiplied: DBAF's eqs. (37)-(38) are sums over them."""
+        return drawn.versions if self.objective == "dbaf" else 1
 
     def shard_terms(self, batch: FaceBatch, drawn: Branches) -> dict[str, Tensor]:
         """Terms on pictures and codes, and the backbone's own where all five are drawn."""
@@ -365,8 +385,8 @@ class AnonymizeStage(BackboneStage[Branches]):
             drawn = self.parallel.streams.draw(partial(self.backbone.sample_key, count))  # (B, count, ...)
             # Callers cut whole batches out: first every row's first key, then every row's second.
             keys = drawn.transpose(0, 1).flatten(0, 1).to(image)
-        # One key for everybody, so that their pseudonyms compare, whether stage or backbone has the term.
-        if (self.weights.pseudonym or "pseudonym" in self.wanted) and count > 1:
+        # One second key for everybody, so that strangers under one key compare, whether stage or backbone has the term.
+        if (self.weights.pseudonym or self.wanted & self.backbone.terms_of_one_key) and count > 1:
             keys[len(image) : 2 * len(image)] = keys[len(image)]
         return keys
 
@@ -387,21 +407,32 @@ class AnonymizeStage(BackboneStage[Branches]):
         """Named terms of all that was drawn."""
         terms: dict[str, Tensor] = {}
         if self.weights.adversarial and self.discriminator is not None:
-            terms["adversarial"] = fooling_rows(self.discriminator, self.judged(batch, branches)).mean()
+            fooling = fooling_rows(self.discriminator, self.judged(batch, branches)).mean()
+            terms["adversarial"] = self._adversarial_pictures(branches) * fooling
         terms |= self.terms(batch, branches)
         if self.adversary is not None:
             nats = self.adversary(branches.anonymized, batch.image, batch.identity)
             # Where the adversary does no better than a guess, there is nothing to escape from.
             terms["adversary"] = nats.clamp(min=0).mean()
         if self.weights.latent:
-            regularised = []
-            for codes in (branches.edited, branches.recovered):
-                # Without a way back there are no recovered codes, and a method without w+ has nothing to regularise.
-                latent = None if codes is None else self.backbone.w_plus(codes)
-                if latent is not None:
-                    regularised.append(latent_regulariser(latent, self.latent_norm))
-            terms["latent"] = torch.stack(regularised).mean()
+            terms["latent"] = self._latent_term(branches)
         return terms | self._anchors(batch.image, branches)
+
+    def _latent_term(self, branches: Branches) -> Tensor:
+        """The regulariser of the codes behind what was drawn.
+
+        Printed is one code (DBAF eq. 36, HFORD 15); that it is the mean over those of all pictures is our reading. In
+        `means` anonymized and recovered pictures count alike, and wrongly opened ones do not.
+        """
+        drawn = []
+        for codes in (branches.edited, branches.recovered, branches.wrong):
+            # Without a way back there are no recovered codes, and a method without w+ has nothing to regularise.
+            latent = None if codes is None else self.backbone.w_plus(codes)
+            if latent is not None:
+                drawn.append(latent)
+        if self.objective != "means":
+            return self.regularised(torch.cat(drawn))
+        return torch.stack([self.regularised(latent) for latent in drawn[:2]]).mean()
 
     def _anchors(self, image: Tensor, branches: Branches) -> dict[str, Tensor]:
         """Strangers as the backbone drew them before this stage, from the original's attributes."""

@@ -16,7 +16,15 @@ from torch.optim import Optimizer
 
 from faceanon.backbones.base import Backbone
 from faceanon.errors import UserError
-from faceanon.models import check_fit, description, load_into, save_backbone
+from faceanon.losses.latent import LatentNorm, latent_regulariser
+from faceanon.models import (
+    check_fit,
+    description,
+    load_discriminator,
+    load_into,
+    save_backbone,
+    save_discriminator,
+)
 from faceanon.networks.cell_discriminator import CellDiscriminator
 from faceanon.networks.layout import channels_last
 from faceanon.optim import Ranger
@@ -56,6 +64,8 @@ class BackboneStage(Stage, Generic[Drawn]):
         export: Folder written when the training ends: weights and configuration, ready for the next stage and for use.
         extra_weights: Weights of the backbone's own terms (its `disentangle_terms` or `anonymize_terms`), by name.
         samples_every: Batches between two sample sheets in the log folder and W&B; 0 draws none.
+        hand_on: Whether the discriminator goes with the backbone: `export` holds it too, and `init_from` brings it. In
+            the papers stage 2 goes on with stage 1's.
         head_start: Batches at the beginning in which only the discriminator and the auxiliary readers learn. A backbone
             that comes trained would otherwise follow untrained networks and lose what it can do.
         seed: Seed of keys, pairings and dropout, beside batch number and place in the global batch.
@@ -63,6 +73,7 @@ class BackboneStage(Stage, Generic[Drawn]):
     """
 
     weights: object
+    latent_norm: LatentNorm
 
     def __init__(
         self,
@@ -75,6 +86,7 @@ class BackboneStage(Stage, Generic[Drawn]):
         export: Path | None = None,
         extra_weights: dict[str, float] | None = None,
         samples_every: int = 500,
+        hand_on: bool = False,
         head_start: int = 0,
         seed: int = 0,
         **kwargs: Any,  # noqa: ANN401 - jsonargparse reads names and types off the base class
@@ -89,6 +101,11 @@ class BackboneStage(Stage, Generic[Drawn]):
         self.prefixes = trainable
         self.ema = average_copy(backbone)
         self.discriminator = backbone.new_discriminator() if adversarial else None
+        self.hand_on = hand_on
+        if hand_on and self.discriminator is None:
+            raise UserError("hand_on: no discriminator trains in this stage; leave it out, or weigh adversarial")
+        if hand_on and init_from is not None and self.discriminator is not None:
+            load_discriminator(self.discriminator, init_from)
         # After the averaged copy was taken, so that it holds none of them.
         self.readers = backbone.build_readers()
         backbone.use_readers(self.readers)
@@ -112,6 +129,11 @@ class BackboneStage(Stage, Generic[Drawn]):
         if asked and not self.backbone.trains_on_pictures:
             kind = type(self.backbone).__name__
             raise UserError(f"{kind} trains on latents: set the weights of {', '.join(asked)} to 0, use extra_weights")
+
+    def regularised(self, w_plus: Tensor) -> Tensor:
+        """The regulariser of W+ codes `(B, L, D)`, in the stage's form."""
+        mean = self.bundle.latent_avg if self.latent_norm == "mean_code" else None
+        return latent_regulariser(w_plus, self.latent_norm, mean)
 
     @property
     def wanted(self) -> frozenset[str]:
@@ -309,9 +331,11 @@ class BackboneStage(Stage, Generic[Drawn]):
             save_samples(self, self.sheet_rows(), self.sample_folder)
 
     def on_fit_end(self) -> None:
-        """Write the averaged backbone where `export` says."""
+        """Write the averaged backbone where `export` says, and the discriminator where it is handed on."""
         if self.export is not None and self.trainer.is_global_zero:
             save_backbone(self.ema, self.export)
+            if self.hand_on and self.discriminator is not None:
+                save_discriminator(self.discriminator, self.export)
 
     def on_validation_start(self) -> None:
         """Frozen networks follow the stage to its device, whichever command runs."""

@@ -13,7 +13,7 @@ from faceanon.backbones.base import Backbone
 from faceanon.data.pairs import Pairing, identity_sources
 from faceanon.errors import UserError
 from faceanon.losses import identity as identity_losses
-from faceanon.losses.latent import LatentNorm, latent_regulariser
+from faceanon.losses.latent import LatentNorm
 from faceanon.losses.reconstruction import PixelNorm, gradient_loss, part_weight, pixel_loss
 from faceanon.metrics.quality import psnr
 from faceanon.networks.upfirdn import fast_layout
@@ -28,15 +28,15 @@ class DisentangleWeights:
 
     Args:
         adversarial: Non-saturating GAN loss.
-        contrastive: CID's contrastive loss, eq. (9).
+        contrastive: CID's contrastive loss, eq. (10).
         identity: Pull towards the identity source, 1 - cos (only in the released code, 0.5 there).
-        reconstruction: Pixel distance to the attribute source, eq. (12).
+        reconstruction: Pixel distance to the attribute source, eq. (13).
         edges: L1 between gradients of the two.
-        perceptual: Perceptual distance of the two, eq. (10).
-        parsing: Parse loss of the two, eq. (11).
+        perceptual: Perceptual distance of the two, eq. (12).
+        parsing: Parse loss of the two, eq. (14).
         landmarks: Distance of the landmarks of the two, in sides of the picture. It is not in the paper: it holds pose
             and expression where a bundle has landmarks and no parser.
-        latent: Regulariser of the W+ code, eq. (13).
+        latent: Regulariser of the W+ code, eq. (15).
     """
 
     adversarial: float = 1.0
@@ -78,7 +78,8 @@ class DisentangleStage(BackboneStage[Mixed]):
             draws them then meets the codes that stage 2 makes. For methods whose own terms ask for the code that was
             drawn: no picture shows such a person.
         reconstruction_norm: `l1` (paper) or `smooth_l1` (released code).
-        latent_norm: `spread` (DBAF), `delta` (HFORD) or `square` (released code).
+        latent_norm: Form of the regulariser (`losses.latent`): `mean_code` (DBAF), `delta` (HFORD), `square` (released
+            code), or `spread`, which is ours.
         part_emphasis: Brows, eyes, nose and mouth count 1 + this in the pixel terms, where parsing is known.
         kwargs: Settings of `BackboneStage` and `Stage`.
     """
@@ -149,7 +150,7 @@ class DisentangleStage(BackboneStage[Mixed]):
         terms = self.generator_terms(batch, drawn)
         latent = self.backbone.w_plus(drawn.codes)
         if self.weights.latent and latent is not None:
-            terms["latent"] = latent_regulariser(latent, self.latent_norm)
+            terms["latent"] = self.regularised(latent)
         own = self.backbone.disentangle_terms(batch, drawn.codes, drawn.pictures, drawn.source, self.wanted)
         return terms | self.own_terms(own)
 

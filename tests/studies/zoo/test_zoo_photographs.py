@@ -93,7 +93,7 @@ def batches_in(config):
     return yaml.safe_load((configs() / f"{config}.yaml").read_text())["data"]["init_args"]["train_batches"]
 
 
-@pytest.mark.parametrize("table", ["dbaf-4", "hford-3", "ifadit-5"])
+@pytest.mark.parametrize("table", ["dbaf-4", "hford-4", "ifadit-5"])
 def test_every_ablation_of_a_table_has_its_configs(table):
     found = find_ablations([table])
     assert found[0].name == table.split("-")[0]  # the whole method stands first
@@ -143,7 +143,7 @@ def test_ablations_on_photographs_are_trained_and_tested(tmp_path, monkeypatch):
         "trainer": {"limit_test_batches": 1},
     }
     (tmp_path / "short.yaml").write_text(yaml.safe_dump(short))
-    words = ["--ablations", "hford-3", "--seeds", "0", "--out", str(tmp_path / "zoo")]
+    words = ["--ablations", "hford-4", "--seeds", "0", "--out", str(tmp_path / "zoo")]
     assert main(["zoo", *words, "--config", str(tmp_path / "short.yaml")]) == 0
     told = json.loads((tmp_path / "zoo/zoo.json").read_text())["methods"]
     assert list(told) == ["hford", "hford_no_idm", "hford_arm"]

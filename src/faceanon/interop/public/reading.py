@@ -272,7 +272,15 @@ def _named(layout: Layout, state: State, path: Path) -> Found:
         raise UserError(f"{path}: {error}") from error
     except (KeyError, IndexError, ValueError) as error:
         raise UserError(f"{path} looks like a {layout.title}, but is incomplete: {error}; get it again") from error
-    return Found(layout, init, dict(state), layout.kind)
+    return Found(layout, init, dict(state), _name(layout, init))
+
+
+def _name(layout: Layout, init: Init) -> str:
+    """The network's name, by which protocols ask for a recogniser: `ir_se50`, after its number of layers."""
+    if layout.kind == "ir_se_recogniser":
+        # A unit has two convolutions; the input layer and the output layer are one each.
+        return f"ir_se{2 * sum(init['units']) + 2}"
+    return layout.kind
 
 
 def _unnamed(path: Path, keys: list[Any], but: str = "") -> str:

@@ -66,7 +66,9 @@ def figures_of(column: TableColumn, version: str, names: Names) -> list[str]:
         version: Which pictures.
         names: Recognisers of the bundle.
     """
-    found = []
+    found: list[str] = []
+    if column.of is not None and not version.startswith(column.of):
+        return found
     for judge in _judges_of(column, names):
         for figure in column.figures:
             found.append(resolve(figure.name, column, version, replace(names, judge=judge)))
@@ -88,9 +90,9 @@ def titles_of(column: TableColumn, names: Names) -> list[str]:
 
 
 def _judges_of(column: TableColumn, names: Names) -> tuple[str, ...]:
-    """The judges that a column shows: every one in a column of ours, the first one in a paper's."""
+    """The judges that a column shows: every one where its figures are by judge, else the first one."""
     by_judge = any("{judge}" in figure.name for figure in column.figures)
-    if column.ours and by_judge:
+    if by_judge:
         return names.judges
     return (names.judge,)
 

@@ -91,7 +91,7 @@ def build(given: Given, bundle: Bundle) -> Backbone:
 
 
 def listing() -> list[str]:
-    """A paragraph a table: what it is about, how much of it is known, and what fills its rows."""
+    """A paragraph a table: what it is about, how many figures it has, and what fills its rows."""
     from faceanon.studies.tables.spec import known_tables, load_table
 
     lines = []
@@ -102,7 +102,7 @@ def listing() -> list[str]:
             extra = [f"{table.kffa_keys} keys a picture"]
         for one in table.pictures:
             extra.append({"tsne": "a t-SNE figure", "sheet": "a sheet of faces"}[one])
-        lines.append(f"{name}: {table.title} ({table.paper}; {table.published} published figures known)")
+        lines.append(f"{name}: {table.title} ({table.paper}; {table.published} published figures)")
         lines.append(f"    methods: {', '.join(table.methods)}")
         if extra:
             lines += [f"    with {', '.join(extra)}"]

@@ -38,12 +38,13 @@ class TableColumn:
     Args:
         id: Referred to by cells.
         title: Heading, as the paper has it.
-        figures: Ours, one or several readings of what the paper means.
+        figures: Ours, one or several readings of what the paper means; none where we measure nothing for it.
         better: Which direction is good; `identity`: low where a block hides persons, high where it brings them back.
         digits: Decimals.
         recogniser: Name of the paper's recogniser.
         stands_in: Role whose recogniser takes its place in a bundle that has no network of that name; None: nobody's.
         ours: The paper has no such column.
+        of: Of which pictures the column is: `anonymized` or `recovered` ones, where the paper leaves the others' empty.
     """
 
     id: str
@@ -54,18 +55,19 @@ class TableColumn:
     recogniser: str | None = None
     stands_in: Literal["judge", "recogniser", "further"] | None = None
     ours: bool = False
+    of: Literal["anonymized", "recovered"] | None = None
 
 
 @dataclass(frozen=True)
 class TableCell:
-    """What the paper prints in one place; places without one are unknown to us.
+    """What the paper prints in one place; in a place without one it prints nothing.
 
     Args:
         column: Id of the column.
         published: The number, as printed.
         corrected: What it should be, or be on the scale of ours; None where nothing is known to be wrong.
         why: The reason of a correction, or a remark on the number.
-        digits: Decimals of `published` as our source quotes it; None: the column's.
+        digits: Decimals of `published` as printed; None: the column's.
     """
 
     column: str
@@ -151,8 +153,8 @@ class PaperTable:
         name: As the command line calls it.
         paper: Short name of the paper.
         title: What the table is about.
-        source: Where the published figures come from.
-        layout: What is known of the table's number, rows and columns.
+        source: The paper.
+        layout: Its number in the paper, and where our rows and columns are not as printed.
         columns: Left to right.
         blocks: Top to bottom.
         notes: Errors, contradictions and open questions that a reader has to know.
@@ -187,7 +189,7 @@ class PaperTable:
 
     @property
     def published(self) -> int:
-        """Number of published figures that are known."""
+        """Number of figures that the paper prints."""
         return sum(len(row.cells) for row in self.rows)
 
     @property
@@ -247,6 +249,9 @@ def check_table(table: PaperTable, path: Path) -> PaperTable:
         checks.append((len({row.id for row in block.rows}) == len(block.rows), f"{block.title}: two rows have one id"))
         for row in block.rows:
             checks += [(row.paper or not row.cells, f"row {row.id} is ours, so nothing of it was published")]
+            checks += [
+                (bool(row.cells) or not row.paper, f"row {row.id} has none of the numbers that the paper prints")
+            ]
             for training in row.train[1:]:
                 message = f"row {row.id}: only the first training is from_scratch, {training.config} is not"
                 checks += [(not training.from_scratch, message)]

@@ -12,6 +12,7 @@ from faceanon.errors import UserError
 from faceanon.losses.latent import latent_regulariser
 from faceanon.stages import AnonymizeStage, DisentangleStage
 from faceanon.stages.anonymize_terms import AnonymizeTerms, AnonymizeWeights
+from faceanon.stages.disentangle import DisentangleWeights
 from faceanon.types import Branches, Codes
 from faceanon.weights.bundle import Bundle
 
@@ -156,6 +157,38 @@ def test_hford_s_regulariser_is_of_the_offsets_from_the_first_layer():
     w = torch.randn(3, 10, 8, generator=torch.Generator().manual_seed(0))
     expected = sum(float((code[i] - code[0]).norm()) for code in w for i in range(1, 10)) / 3
     assert latent_regulariser(w, "delta").item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_single_stage_has_the_objectives_of_both(tiny_bundle):
+    """DBAF eqs. (18) and (39) in one step; the mixture's terms are those of stage 1."""
+    weights = DisentangleWeights()
+    made = AnonymizeStage(DBAF(str(tiny_bundle), **SMALL_CID, cid_dropout=0.0), mixtures=weights, r1_gamma=0.0)
+    made.trainer = type("Trainer", (), {"fit_loop": type("Loop", (), {"total_batch_idx": 0})})()
+    batch = crossed_faces(1, 0)
+    with torch.no_grad():
+        drawn = made.draw_shard(batch)
+        found = made.shard_terms(batch, drawn)
+        learnt = made.adversary_terms(batch, drawn)
+    assert drawn.mixed.source.tolist() == [0, 1, 2, 3]  # stage 1's first batch is of rows by themselves
+    first = DisentangleStage(made.backbone, weights)
+    first.discriminator = made.discriminator
+    first.trainer = made.trainer
+    with torch.no_grad():
+        expected = first.shard_terms(batch, drawn.mixed)
+    assert set(expected) == {"contrastive", "perceptual", "reconstruction", "parsing", "adversarial", "latent"}
+    lambdas = {
+        "contrastive": 1,
+        "perceptual": 1,
+        "reconstruction": 3.5,
+        "parsing": 0.1,
+        "latent": 0.1,
+        "adversarial": 1,
+    }
+    total = sum(lambdas[name] * float(term) for name, term in expected.items())
+    assert found["mixture"].item() == pytest.approx(total, rel=1e-5)
+    assert "identity" in found
+    assert made.further_weights == {"mixture": 1.0}
+    assert {"adversarial", "mixture"} <= set(learnt)
 
 
 class TestHandOn:

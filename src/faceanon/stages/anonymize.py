@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -15,6 +16,7 @@ from tqdm import tqdm  # type: ignore[import-untyped]
 from faceanon.backbones.base import Backbone
 from faceanon.backbones.in_frame import InMeshFrame, in_use
 from faceanon.data.files import read_photos
+from faceanon.data.pairs import identity_sources
 from faceanon.data.prepared import PreparedFaces
 from faceanon.errors import UserError
 from faceanon.losses.latent import LatentNorm
@@ -38,11 +40,12 @@ from faceanon.stages.anonymize_terms import (
     repeat,
 )
 from faceanon.stages.backbone_stage import BackboneStage, weighed
-from faceanon.stages.base import average_copy
+from faceanon.stages.base import average_copy, weighted_sum
 from faceanon.stages.chunks import fooling_rows
+from faceanon.stages.disentangle import DisentangleTerms, DisentangleWeights
 from faceanon.stages.read_back import read_back
 from faceanon.stages.samples import SHOWN, log_report
-from faceanon.types import Branches, Codes, FaceBatch
+from faceanon.types import Branches, Codes, FaceBatch, Mixed
 
 READ_AT_ONCE = 16  # photographs
 Loop = Literal["file", "image", "latent"]
@@ -71,6 +74,9 @@ class AnonymizeStage(BackboneStage[Branches]):
         latent_norm: Form of the regulariser (`losses.latent`): `mean_code` (DBAF), `delta` (HFORD), `square` (released
             code), or `spread`, which is ours.
         part_emphasis: Brows, eyes, nose and mouth count 1 + this in the recovery term, where parsing is known.
+        mixtures: Stage 1's weights, to have its objective at the same time, on mixtures as stage 1 draws them: the
+            single stage that DBAF ablates. The paper says that both are trained in one stage, and no more; that the
+            two objectives are added up is our reading.
         anchor_from: Model whose drawings the anchors ask for, to continue an earlier stage 2; by default `init_from`.
         report: Folder of `faceanon test`'s report.
         protocol: Of `faceanon test`, by label or path (docs/reference/protocol.md); None follows none.
@@ -98,6 +104,7 @@ class AnonymizeStage(BackboneStage[Branches]):
         reconstruction_norm: PixelNorm = "l1",
         latent_norm: LatentNorm = "spread",
         part_emphasis: float = 0.0,
+        mixtures: DisentangleWeights | None = None,
         anchor_from: Path | None = None,
         report: Path = Path("runs/report"),
         protocol: str | None = None,
@@ -135,6 +142,10 @@ class AnonymizeStage(BackboneStage[Branches]):
         self.terms = AnonymizeTerms(
             self.bundle, weights, objective, margin, clamp_recovery, reconstruction_norm, part_emphasis
         )
+        self.mixtures = mixtures
+        if mixtures is not None:
+            self.check_weights(mixtures)
+            self.mixture_terms = DisentangleTerms(self.bundle, mixtures, reconstruction_norm, part_emphasis)
         self.report = report
         self.protocol = protocol
         self.features = features
@@ -273,7 +284,24 @@ class AnonymizeStage(BackboneStage[Branches]):
         """All five pictures of a face, or two of them in between; of a method with a sealed way back the anonymized."""
         if self.backbone.sealed:
             return self._draw_one_way(self.backbone.encode_batch(batch), 2 if self._complete else 1)
-        return self.draw(batch.image, self._complete, batch.mesh)
+        branches = self.draw(batch.image, self._complete, batch.mesh)
+        if self.mixtures is None:
+            return branches
+        return replace(branches, mixed=self._mixed(batch, branches.original))
+
+    @property
+    def further_weights(self) -> dict[str, float]:
+        """Those of the backbone's own terms, and of stage 1's objective where it is trained along."""
+        if self.mixtures is None:
+            return self.extra_weights
+        return {**self.extra_weights, "mixture": 1.0}
+
+    def _mixed(self, batch: FaceBatch, codes: Codes) -> Mixed:
+        """Every row with the identity of another, or its own, as in stage 1."""
+        source = identity_sources(batch, self.batches_seen - 1, "roll")
+        mixed = codes.with_identity(self.backbone.mixed_identity(codes, source))
+        pictures, latents = self.decoded(mixed)
+        return Mixed(source, mixed, pictures, latents)
 
     @property
     def adversaries(self) -> list[nn.Module]:
@@ -292,6 +320,10 @@ class AnonymizeStage(BackboneStage[Branches]):
         terms = super().adversary_terms(batch, drawn)
         if "adversarial" in terms:
             terms["adversarial"] = self._adversarial_pictures(drawn) * terms["adversarial"]
+        if drawn.mixed is not None and self.discriminator is not None:
+            real = self.real(batch, drawn.original, drawn.mixed)
+            mixed = self.discriminator_terms(self.discriminator, real, self.judged(batch, drawn.mixed))
+            terms["mixture"] = mixed["adversarial"]
         if self.adversary is not None:
             # Detached: the adversary learns here, and the backbone must not be helped by it.
             terms["adversary"] = -self.adversary(drawn.anonymized.detach(), batch.image, batch.identity).mean()
@@ -304,9 +336,22 @@ class AnonymizeStage(BackboneStage[Branches]):
     def shard_terms(self, batch: FaceBatch, drawn: Branches) -> dict[str, Tensor]:
         """Terms on pictures and codes, and the backbone's own where all five are drawn."""
         terms = self.generator_terms(batch, drawn)
+        if drawn.mixed is not None:
+            terms["mixture"] = self._mixture_loss(batch, drawn.mixed)
         if self._complete:
             terms |= self.own_terms(self.backbone.anonymize_terms(batch, drawn, self.wanted))
         return terms
+
+    def _mixture_loss(self, batch: FaceBatch, mixed: Mixed) -> Tensor:
+        """Stage 1's objective, DBAF eq. (18), of a mixture."""
+        assert self.mixtures is not None
+        terms = self.mixture_terms(batch, mixed)
+        if self.mixtures.adversarial and self.discriminator is not None:
+            terms["adversarial"] = fooling_rows(self.discriminator, self.judged(batch, mixed)).mean()
+        latent = self.backbone.w_plus(mixed.codes)
+        if self.mixtures.latent and latent is not None:
+            terms["latent"] = self.regularised(latent)
+        return weighted_sum(terms, self.mixtures)
 
     @property
     def _complete(self) -> bool:

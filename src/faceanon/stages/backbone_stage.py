@@ -144,6 +144,11 @@ class BackboneStage(Stage, Generic[Drawn]):
                 names.append(name)
         return frozenset(names)
 
+    @property
+    def further_weights(self) -> dict[str, float]:
+        """Weights of terms that `weights` has not, by name."""
+        return self.extra_weights
+
     def own_terms(self, terms: dict[str, Tensor]) -> dict[str, Tensor]:
         """The backbone's own terms, once it is clear that it knows all that are weighed.
 
@@ -259,7 +264,7 @@ class BackboneStage(Stage, Generic[Drawn]):
                 step.seed_terms()
                 with self.toggled_optimizer(optimizers[0]):
                     terms = self.shard_terms(shard.batch, drawn)
-                    self.add_gradients(shard, terms, weighted_sum(terms, self.weights, self.extra_weights))
+                    self.add_gradients(shard, terms, weighted_sum(terms, self.weights, self.further_weights))
                 # Makes room for the next shard, with its graph.
                 drawn = None
             means = self.take_step(optimizers[0])
@@ -286,19 +291,23 @@ class BackboneStage(Stage, Generic[Drawn]):
         terms: dict[str, Tensor] = {}
         originals = self.originals(drawn)
         if self.discriminator is not None:
-            real = self.backbone.original_view(batch, originals)
-            if self.discriminates_latents(batch, drawn):
-                assert batch.latents is not None
-                real = batch.latents
+            real = self.real(batch, originals, drawn)
             terms |= self.discriminator_terms(self.discriminator, real, self.judged(batch, drawn))
         return terms | self.backbone.reader_terms(batch, originals, drawn.pictures.detach())
 
-    def discriminates_latents(self, batch: FaceBatch, drawn: Drawn) -> bool:
+    def real(self, batch: FaceBatch, originals: Codes, drawn: HasPictures) -> Tensor:
+        """What the discriminator compares with what was drawn: the originals, as `judged` gives that."""
+        if self.discriminates_latents(batch, drawn):
+            assert batch.latents is not None
+            return batch.latents
+        return self.backbone.original_view(batch, originals)
+
+    def discriminates_latents(self, batch: FaceBatch, drawn: HasPictures) -> bool:
         """Whether the discriminator compares latents that both sides have; pictures would have to be encoded."""
         known = batch.latents is not None and drawn.latents is not None
         return known and isinstance(self.discriminator, CellDiscriminator)
 
-    def judged(self, batch: FaceBatch, drawn: Drawn) -> Tensor:
+    def judged(self, batch: FaceBatch, drawn: HasPictures) -> Tensor:
         """What the discriminator looks at of all that was drawn."""
         if self.discriminates_latents(batch, drawn):
             assert drawn.latents is not None

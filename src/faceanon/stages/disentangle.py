@@ -19,7 +19,8 @@ from faceanon.metrics.quality import psnr
 from faceanon.networks.upfirdn import fast_layout
 from faceanon.stages.backbone_stage import BackboneStage
 from faceanon.stages.chunks import fooling_rows, landmark_rows, parsing_rows, perceptual_rows
-from faceanon.types import Codes, FaceBatch
+from faceanon.types import Codes, FaceBatch, Mixed
+from faceanon.weights.bundle import Bundle
 
 
 @dataclass(frozen=True)
@@ -51,20 +52,65 @@ class DisentangleWeights:
 
 
 @dataclass(frozen=True)
-class Mixed:
-    """What stage 1 draws of B pictures.
+class DisentangleTerms:
+    """The terms on a mixture that need no trained network beside the backbone.
 
     Args:
-        source: `(B,)` row of every identity source.
-        codes: Codes of the mixtures.
-        pictures: `(B, 3, S, S)`.
-        latents: `(B, C, h, h)` behind the pictures, of a method that draws a codec's latents.
+        bundle: The frozen networks.
+        weights: Which terms are wanted.
+        reconstruction_norm: Distance of `reconstruction`.
+        part_emphasis: Brows, eyes, nose and mouth count 1 + this in the pixel terms, where parsing is known.
     """
 
-    source: Tensor
-    codes: Codes
-    pictures: Tensor
-    latents: Tensor | None = None
+    bundle: Bundle
+    weights: DisentangleWeights
+    reconstruction_norm: PixelNorm
+    part_emphasis: float
+
+    def __call__(self, batch: FaceBatch, drawn: Mixed) -> dict[str, Tensor]:
+        """Unweighted terms by name; those whose weight is 0 are left out."""
+        weights = self.weights
+        fake = drawn.pictures
+        nets = self.bundle
+        # Whoever is drawn, all but the person is to be the attribute source's.
+        target = batch.image
+        emphasis = None
+        if self.part_emphasis and batch.parsing is not None:
+            emphasis = part_weight(batch.parsing, nets.part_classes, self.part_emphasis)
+        terms: dict[str, Tensor] = {}
+        if weights.reconstruction:
+            terms["reconstruction"] = pixel_loss(fake, target, self.reconstruction_norm, emphasis)
+        if weights.edges:
+            terms["edges"] = gradient_loss(fake, target, emphasis)
+        if weights.perceptual:
+            terms["perceptual"] = perceptual_rows(nets.perceptual, *self._comparable(batch, drawn)).mean()
+        if weights.parsing:
+            terms["parsing"] = parsing_rows(nets.parser, fake, target, nets.part_classes).mean()
+        if weights.landmarks:
+            terms["landmarks"] = landmark_rows(nets.landmarks, fake, target).mean()
+        return terms | self._identity(batch, fake, drawn.source)
+
+    def _comparable(self, batch: FaceBatch, drawn: Mixed) -> tuple[Tensor, Tensor]:
+        """What the perceptual distance compares: pictures, or latents if both have them.
+
+        A distance between latents then needs no codec.
+        """
+        if self.bundle.compares_latents and drawn.latents is not None and batch.latents is not None:
+            return drawn.latents, batch.latents
+        return drawn.pictures, batch.image
+
+    def _identity(self, batch: FaceBatch, fake: Tensor, source: Tensor) -> dict[str, Tensor]:
+        terms: dict[str, Tensor] = {}
+        if not (self.weights.contrastive or self.weights.identity):
+            return terms
+        with torch.no_grad():
+            originals = self.bundle.recogniser(fast_layout(batch.image))
+        drawn = self.bundle.recogniser(fast_layout(fake))
+        if self.weights.contrastive:
+            terms["contrastive"] = identity_losses.contrastive(drawn, originals, _own_person(batch, source))
+        if self.weights.identity:
+            terms["identity"] = identity_losses.attract(drawn, originals[source])
+        return terms
 
 
 class DisentangleStage(BackboneStage[Mixed]):
@@ -114,6 +160,7 @@ class DisentangleStage(BackboneStage[Mixed]):
         self.reconstruction_norm = reconstruction_norm
         self.latent_norm = latent_norm
         self.part_emphasis = part_emphasis
+        self.terms = DisentangleTerms(self.bundle, weights, reconstruction_norm, part_emphasis)
 
     def draw_shard(self, batch: FaceBatch) -> Mixed:
         """Every row with the identity of another."""
@@ -156,50 +203,9 @@ class DisentangleStage(BackboneStage[Mixed]):
 
     def generator_terms(self, batch: FaceBatch, drawn: Mixed) -> dict[str, Tensor]:
         """Named terms of what was drawn of a batch."""
-        weights = self.weights
-        fake = drawn.pictures
-        source = drawn.source
-        nets = self.bundle
-        # Whoever is drawn, all but the person is to be the attribute source's.
-        target = batch.image
-        emphasis = None
-        if self.part_emphasis and batch.parsing is not None:
-            emphasis = part_weight(batch.parsing, nets.part_classes, self.part_emphasis)
-        terms: dict[str, Tensor] = {}
-        if weights.reconstruction:
-            terms["reconstruction"] = pixel_loss(fake, target, self.reconstruction_norm, emphasis)
-        if weights.edges:
-            terms["edges"] = gradient_loss(fake, target, emphasis)
-        if weights.perceptual:
-            terms["perceptual"] = perceptual_rows(nets.perceptual, *self.comparable(batch, drawn)).mean()
-        if weights.parsing:
-            terms["parsing"] = parsing_rows(nets.parser, fake, target, nets.part_classes).mean()
-        if weights.landmarks:
-            terms["landmarks"] = landmark_rows(nets.landmarks, fake, target).mean()
-        if weights.adversarial and self.discriminator is not None:
+        terms = self.terms(batch, drawn)
+        if self.weights.adversarial and self.discriminator is not None:
             terms["adversarial"] = fooling_rows(self.discriminator, self.judged(batch, drawn)).mean()
-        return terms | self._identity_terms(batch, fake, source)
-
-    def comparable(self, batch: FaceBatch, drawn: Mixed) -> tuple[Tensor, Tensor]:
-        """What the perceptual distance compares: pictures, or latents if both have them.
-
-        A distance between latents then needs no codec.
-        """
-        if self.bundle.compares_latents and drawn.latents is not None and batch.latents is not None:
-            return drawn.latents, batch.latents
-        return drawn.pictures, batch.image
-
-    def _identity_terms(self, batch: FaceBatch, fake: Tensor, source: Tensor) -> dict[str, Tensor]:
-        terms: dict[str, Tensor] = {}
-        if not (self.weights.contrastive or self.weights.identity):
-            return terms
-        with torch.no_grad():
-            originals = self.bundle.recogniser(fast_layout(batch.image))
-        drawn = self.bundle.recogniser(fast_layout(fake))
-        if self.weights.contrastive:
-            terms["contrastive"] = identity_losses.contrastive(drawn, originals, _own_person(batch, source))
-        if self.weights.identity:
-            terms["identity"] = identity_losses.attract(drawn, originals[source])
         return terms
 
     @torch.no_grad()

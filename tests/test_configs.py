@@ -1,5 +1,6 @@
 """Every shipped YAML goes through the real command line's parser, and says what it sets."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -166,9 +167,37 @@ def test_an_ablation_changes_each_setting_that_it_names(parse, ablation):
         found = plain(after[name])
         if isinstance(value, dict) and "class_path" in value:
             assert found["class_path"] == value["class_path"]
+        elif isinstance(value, dict):
+            # What it leaves out has its default.
+            assert value.items() <= found.items()
         else:
             assert found == value
         assert found != plain(before.get(name))
+
+
+PAPER_ABLATIONS = {
+    "dbaf_s1": {"backbone.init_args.cid_form": "mlp"},
+    "dbaf_s2": {"mixtures.contrastive": 1.0},
+    "hford_s1": {"weights.adversarial": 0.0, "hand_on": False},
+    "hford_s2": {"backbone.init_args.maar": False, "trainable": ["cid", "kria"]},
+    "ifadit_s2": {"extra_weights.image": 0.0, "trainable": ["flow"]},
+}
+
+
+@pytest.mark.parametrize("stage", PAPER_ABLATIONS)
+def test_a_paper_s_ablation_is_an_option_of_its_stage(parse, stage):
+    """The options of docs/reference/tables.md."""
+    given = PAPER_ABLATIONS[stage]
+    words = [f"--model.init_args.{name}={json.dumps(value)}" for name, value in given.items()]
+    found = parse("--config", CONFIGS / f"paper/{stage}.yaml", *words).model.init_args
+    for name, value in given.items():
+        place = found
+        for part in name.split("."):
+            place = place[part]
+        assert plain(place) == value
+    if "mixtures.contrastive" in given:
+        # Weights that are not named are stage 1's own.
+        assert found.mixtures.reconstruction == 3.5
 
 
 @pytest.mark.parametrize("parts", [["kria"], ["cid", "maar", "kria"], ["cid", "kria", "generator"]])

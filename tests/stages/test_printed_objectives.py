@@ -207,7 +207,3 @@ class TestHandOn:
         (tmp_path / "discriminator.safetensors").unlink()
         with pytest.raises(UserError, match="holds no discriminator"):
             AnonymizeStage(DBAF(str(tiny_bundle), **SMALL_CID), hand_on=True, init_from=tmp_path)
-
-    def test_without_a_discriminator_there_is_none_to_hand_on(self, tiny_bundle):
-        with pytest.raises(UserError, match="no discriminator trains"):
-            AnonymizeStage(DBAF(str(tiny_bundle), **SMALL_CID), AnonymizeWeights(adversarial=0.0), hand_on=True)

@@ -17,8 +17,13 @@ seed_everything: 0
 model:
   class_path: faceanon.stages.AnonymizeStage
   init_args:
-    backbone: {{class_path: faceanon.backbones.dbaf.DBAF, init_args: {{bundle: ffhq256}}}}
+    backbone: {{class_path: faceanon.backbones.dbaf.DBAF, init_args: {{bundle: ffhq256, cid_form: shared, maar_form: printed}}}}
     trainable: [cid, maar, kria]
+    objective: dbaf
+    loop: image
+    margin: 0.0
+    latent_norm: mean_code
+    hand_on: true
     protocol: dbaf-v1
     optimizer_g: {{class_path: faceanon.optim.Ranger, init_args: {{lr: 0.0001}}}}
     optimizer_d: {{class_path: faceanon.optim.Ranger, init_args: {{lr: 0.0001}}}}

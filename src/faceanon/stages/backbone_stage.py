@@ -64,7 +64,7 @@ class BackboneStage(Stage, Generic[Drawn]):
         export: Folder written when the training ends: weights and configuration, ready for the next stage and for use.
         extra_weights: Weights of the backbone's own terms (its `disentangle_terms` or `anonymize_terms`), by name.
         samples_every: Batches between two sample sheets in the log folder and W&B; 0 draws none.
-        hand_on: Whether the discriminator goes with the backbone: `export` holds it too, and `init_from` brings it. In
+        hand_on: Whether a discriminator that trains goes with the backbone: `export` holds it, `init_from` brings it. In
             the papers stage 2 goes on with stage 1's.
         head_start: Batches at the beginning in which only the discriminator and the auxiliary readers learn. A backbone
             that comes trained would otherwise follow untrained networks and lose what it can do.
@@ -102,8 +102,6 @@ class BackboneStage(Stage, Generic[Drawn]):
         self.ema = average_copy(backbone)
         self.discriminator = backbone.new_discriminator() if adversarial else None
         self.hand_on = hand_on
-        if hand_on and self.discriminator is None:
-            raise UserError("hand_on: no discriminator trains in this stage; leave it out, or weigh adversarial")
         if hand_on and init_from is not None and self.discriminator is not None:
             load_discriminator(self.discriminator, init_from)
         # After the averaged copy was taken, so that it holds none of them.

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 import yaml
 
-from faceanon.files import save_tensors
+from faceanon.files import load_tensors, save_tensors
 from faceanon.weights.bundle import Bundle, network_class
 from faceanon.weights.checksums import write_checksums
 
@@ -37,6 +37,18 @@ NETWORKS = {
     ),
     "discriminator": ("stylegan2.Discriminator", {"size": 64, "channels": {4: 8, 8: 8, 16: 8, 32: 8, 64: 8}}),
 }
+
+
+def give_noise_strengths(folder: Path) -> None:
+    """Let the generator of a bundle add its noise, or what takes its place: untrained, all strengths are 0."""
+    file = folder / "generator.safetensors"
+    tensors = load_tensors(file)
+    strengths = [name for name in tensors if name.endswith("noise.weight")]
+    assert strengths
+    for name in strengths:
+        tensors[name] = torch.full_like(tensors[name], 0.1)
+    save_tensors(file, tensors)
+    assert write_checksums(folder) == []
 
 
 def make_sealed_bundle(folder: Path) -> Path:

@@ -28,7 +28,7 @@ def test_cid_is_the_attention_of_dbaf_s_equations_1_to_3_at_each_level():
                 own = slice(8 * h, 8 * h + 8)  # W^Q, W^K and W^V of a head are d x d
                 q, k, v = c @ query[own].T, c @ key[own].T, c @ value[own].T
                 heads.append(torch.softmax(q @ k.T / 8**0.5, -1) @ v)
-            expected = torch.cat(heads, -1) @ out.weight.T + out.bias  # W^O is hd x d
+            expected = torch.cat(heads, -1) @ out.weight.T  # W^O is hd x d
             torch.testing.assert_close(cid(codes)[row, start:stop], expected)
 
 
@@ -67,7 +67,9 @@ def test_what_takes_cid_s_place_in_ablations_has_four_layers():
 def test_maar_is_equations_6_to_8_of_dbaf():
     block = PrintedRetention(5)
     x = random(2, 5, 3, 3)
-    w, b = block.channel.weight[:, :, 0, 0], block.channel.bias
+    # Any weights with these sums: here all of a unit's are alike.
+    w, b = block.channel_weight[:, None].expand(5, 5) / 5, random(5)
+    block.channel_bias.copy_(b)
     u, c = block.spatial.weight[:, :, 0, 0], block.spatial.bias
     for row in range(2):
         prime = torch.empty(5, 3, 3)

@@ -44,19 +44,26 @@ class PrintedRetention(nn.Module):
     Psi_SME and Psi_SAE those over the places of a channel, repeated over the places. Phi_CA and Phi_SA are one layer
     with d units and a sigmoid each, at every place.
 
+    Phi_CA sees the same number d times, so of the weights of a unit only their sum counts, and that is what is kept.
+    Ranger centres the gradients of a matrix, whose rows would then keep their sums for ever.
+
     Args:
         channels: Channels d of the map.
     """
 
     def __init__(self, channels: int) -> None:
         super().__init__()
-        self.channel = nn.Conv2d(channels, channels, 1)
+        # The deviation of a sum of d weights as a linear layer with d inputs begins with.
+        self.channel_weight = nn.Parameter(torch.randn(channels) / 3**0.5)
+        self.channel_bias = nn.Parameter(torch.zeros(channels))
         self.spatial = nn.Conv2d(2 * channels, channels, 1)
 
     def forward(self, x: Tensor) -> Tensor:
         """`(B, d, k, k)` -> the same shape."""
         pooled = x.amax(1, keepdim=True) + x.mean(1, keepdim=True)
-        by_channel = torch.sigmoid(self.channel(pooled.expand_as(x)))
+        weight = self.channel_weight[:, None, None]
+        bias = self.channel_bias[:, None, None]
+        by_channel = torch.sigmoid(weight * pooled + bias)
         largest = by_channel.amax((2, 3), keepdim=True).expand_as(x)
         mean = by_channel.mean((2, 3), keepdim=True).expand_as(x)
         by_place = torch.sigmoid(self.spatial(torch.cat([largest, mean], 1)))
@@ -98,13 +105,14 @@ class Attention(nn.Module):
         heads: Number of heads.
         head_dim: Width of a head.
         dropout: On the output.
+        bias: Whether the output has a bias.
     """
 
-    def __init__(self, dim: int, heads: int, head_dim: int, dropout: float) -> None:
+    def __init__(self, dim: int, heads: int, head_dim: int, dropout: float, bias: bool = True) -> None:
         super().__init__()
         self.heads = heads
         self.qkv = nn.Linear(dim, 3 * heads * head_dim, bias=False)
-        self.out = nn.Sequential(nn.Linear(heads * head_dim, dim), nn.Dropout(dropout))
+        self.out = nn.Sequential(nn.Linear(heads * head_dim, dim, bias=bias), nn.Dropout(dropout))
 
     def forward(self, x: Tensor) -> Tensor:
         """`(N, T, D)` -> `(N, T, D)`."""
@@ -191,9 +199,9 @@ class LayerTransformer(nn.Module):
 class SharedAttention(nn.Module):
     """CID as DBAF prints it, eqs. (1)-(3): one multi-head attention for all levels, each of which it sees by itself.
 
-    W^Q, W^K and W^V are d x d, and W^O is hd x d. Eq. (3) prints the same Q, K and V for every head, which would make
-    all heads alike; that each head has weights of its own, as in HFORD's eq. (2), is our reading, and so is their
-    number.
+    W^Q, W^K and W^V are d x d, and W^O is hd x d, all without a bias. Eq. (3) prints the same Q, K and V for every
+    head, which would make all heads alike; that each head has weights of its own, as in HFORD's eq. (2), is our
+    reading, and so is their number.
 
     Args:
         dim: Width d of a layer's code.
@@ -204,7 +212,7 @@ class SharedAttention(nn.Module):
     def __init__(self, dim: int, heads: int, levels: Sequence[int]) -> None:
         super().__init__()
         self.levels = list(levels)
-        self.attention = Attention(dim, heads, head_dim=dim, dropout=0.0)
+        self.attention = Attention(dim, heads, head_dim=dim, dropout=0.0, bias=False)
 
     @torch.no_grad()
     def soften(self, share: float) -> None:

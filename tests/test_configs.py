@@ -188,7 +188,10 @@ PAPER_ABLATIONS = {
 def test_a_paper_s_ablation_is_an_option_of_its_stage(parse, stage):
     """The options of docs/reference/tables.md."""
     given = PAPER_ABLATIONS[stage]
-    words = [f"--model.init_args.{name}={json.dumps(value)}" for name, value in given.items()]
+    words = []
+    for name, value in given.items():
+        text = value if isinstance(value, str) else json.dumps(value)
+        words.append(f"--model.init_args.{name}={text}")
     found = parse("--config", CONFIGS / f"paper/{stage}.yaml", *words).model.init_args
     for name, value in given.items():
         place = found

@@ -164,34 +164,34 @@ class DBAF(Backbone):
         cid_start: Size of its first attributes as a share of the usual. Small, a training begins with the whole face of
             the identity source, not with a mixture that no person has.
         maar: Whether encoder features reach the generator; off is an ablation.
-        cid_form: `shared`: one attention that sees each level by itself (DBAF eqs. 1-3). `levels`: a transformer of its
-            own for each level (HFORD, released code). `joint`: one transformer over all layers, which is ours. `mlp`:
-            four layers in its place, the papers' ablation.
-        maar_form: `printed` (DBAF eqs. 6-8) or `cbam` (HFORD eqs. 3-5, released code). A bundle whose generator has
-            learnt to draw from encoder features brings its own.
-        blend: Draw only inside the parser's face and neck, or without a parser inside the hull of the face mesh, both
-            softly widened; elsewhere the input's own pixels stay.
-        flips: With a number, the key also says of each number of the identity code if it changes its sign, and KRIA
+        cid_form: What CID is. `shared` is one attention that sees each level by itself (DBAF eqs. 1-3), `levels` a
+            transformer of its own for each level (HFORD, released code), `joint` one transformer over all layers, which
+            is ours, `mlp` four layers in its place, the papers' ablation.
+        maar_form: The attention of MAAR, `printed` or `cbam`. The first is DBAF eqs. (6)-(8), the other HFORD
+            eqs. (3)-(5) and the released code. A bundle whose generator has learnt to draw from encoder features brings
+            its own.
+        blend: Draw only inside face and neck. Elsewhere the input's own pixels stay. A bundle without a parser has the
+            hull of the face mesh in their place; either is softly widened.
+        flips: So many first numbers of the identity code keep their sign, and the key says which others change it. KRIA
             learns what to add to that. The same key undoes such a change, and another key does not, before any
-            training. It suits codes of principal components, of which so many first ones keep their sign: they hold
-            light, skin and pose. With None KRIA is all of the edit (paper).
+            training. It suits codes of principal components, of which the first ones hold light, skin and pose. With
+            None KRIA is all of the edit (paper).
         flip_share: The share s of signs that a key changes. Above 0.5 a stranger's code is on average 1 - 2 s times the
             person's, so the opposite of the person; codes under two keys, and what a wrong key brings back, are alike
             by (1 - 2 s)^2, which is less. Stage 2 may have another one than stage 1.
-        turn_angle: With a number, `flips` says how many first numbers stay, and the key turns pairs of the others by so
-            many degrees, to one side or the other, in place of changes of their signs. Strangers are then all as unlike
-            the person. `flips` is even. Stage 2 may have another one than stage 1.
-        flip_stretch: By how much a stranger lies farther from the mean code than the change of signs puts it; 1 not at
-            all. The way back divides again. The numbers that keep their sign stay. More draws strangers with clearer
-            features, who are less like the person and less like each other. Stage 2 may have another one than stage 1.
-        code_reader: Whether codes of anonymized pictures are corrected by a map that is measured before stage 2,
-            on strangers whose codes are known. Originals are read as before.
-        corrections: Rounds in which whoever anonymizes reads the stranger's saved picture as a receiver will, and draws
-            it anew so that the right code is read. Each takes as long as anonymizing and recovering. Only in the frame
-            of a mesh. Stage 2 may have another number than stage 1.
-        keep_light: Strangers, and who is brought back, have the soft light and colours that the picture has. So smooth,
-            in sides of the mesh's frame, is what counts as light: 0 keeps none, 0.16 what skin, lamps and shadows of
-            the whole face are, at most 0.25. Only in the frame of a mesh. Stage 2 may have another one than stage 1.
+        turn_angle: Degrees by which the key turns pairs of numbers to one side or the other, in place of changes of
+            signs. `flips`, which is even, says how many first ones stay. Strangers are then all as unlike the person.
+            Stage 2 may have another one than stage 1.
+        flip_stretch: By how much farther from the mean code a stranger lies; 1 not at all. The way back divides again.
+            The numbers that keep their sign stay. More draws strangers with clearer features, who are less like the
+            person and less like each other. Stage 2 may have another one than stage 1.
+        code_reader: Whether a map corrects codes of anonymized pictures. It is measured before stage 2, on strangers
+            whose codes are known. Originals are read as before.
+        corrections: Rounds of drawing a stranger anew in the frame of a mesh. Whoever anonymizes reads the saved
+            picture as a receiver will, and draws it so that the right code is read. Each takes as long as anonymizing
+            and recovering. Stage 2 may have another number than stage 1.
+        keep_light: How smooth light is that stays the picture's own, in sides of the mesh's frame: 0 keeps none, 0.16
+            what skin, lamps and shadows of the whole face are, at most 0.25. Stage 2 may have another one than stage 1.
 
     Raises:
         UserError: `flip_share` is not between 0 and 1; `flip_stretch` is not above 0, or given without `flips`;

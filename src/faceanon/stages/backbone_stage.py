@@ -64,8 +64,8 @@ class BackboneStage(Stage, Generic[Drawn]):
         export: Folder written when the training ends: weights and configuration, ready for the next stage and for use.
         extra_weights: Weights of the backbone's own terms (its `disentangle_terms` or `anonymize_terms`), by name.
         samples_every: Batches between two sample sheets in the log folder and W&B; 0 draws none.
-        hand_on: Whether a discriminator that trains goes with the backbone: `export` holds it, `init_from` brings it. In
-            the papers stage 2 goes on with stage 1's.
+        hand_on: Whether a discriminator that trains goes with the backbone: `export` holds it, `init_from` brings it.
+            In the papers stage 2 goes on with stage 1's.
         head_start: Batches at the beginning in which only the discriminator and the auxiliary readers learn. A backbone
             that comes trained would otherwise follow untrained networks and lose what it can do.
         seed: Seed of keys, pairings and dropout, beside batch number and place in the global batch.

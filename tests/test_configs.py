@@ -75,7 +75,7 @@ def test_dbaf_and_hford_on_photographs_are_the_paper_s_stages_with_what_photogra
     backbone = given.init_args.backbone.init_args
     # Light and skin are kept by `keep_light`, so fewer numbers have to stay.
     assert backbone.flips == 8
-    assert (backbone.keep_light > 0) == stage.endswith("_s2")
+    assert (given.init_args.frame.keep_light > 0) == stage.endswith("_s2")
     assert given.init_args.weights.parsing == 0
     assert not backbone.maar
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from faceanon import __version__
 from faceanon.backbones.base import Backbone
+from faceanon.backbones.frame_options import AS_DRAWN, FrameOptions
 from faceanon.backbones.in_frame import InMeshFrame, in_use
 from faceanon.backbones.presets import backbone_class
 from faceanon.errors import UserError
@@ -46,6 +47,7 @@ class Saved:
         class_path: Import path of its class.
         init_args: Its constructor's arguments.
         bundle: Name and fingerprint of the bundle it was trained on.
+        frame: Its `FrameOptions`, those that are given.
         tensors: Its state dict.
         sha256: Of the weights file.
         source: Where it was read.
@@ -54,6 +56,7 @@ class Saved:
     class_path: str
     init_args: dict[str, Any]
     bundle: dict[str, str]
+    frame: dict[str, Any]
     tensors: dict[str, Tensor]
     sha256: str
     source: str
@@ -97,10 +100,17 @@ def default_model() -> Path:
 
 
 def description(backbone: Backbone) -> dict[str, Any]:
-    """What a card says of a backbone: class, arguments, bundle."""
+    """What a card says of a backbone: class, arguments, bundle, and options of the frame where there are any."""
     kind = type(backbone)
     bundle = {"name": backbone.bundle.name, "fingerprint": backbone.bundle.fingerprint}
-    return {"class_path": f"{kind.__module__}.{kind.__qualname__}", "init_args": backbone.init_args, "bundle": bundle}
+    card: dict[str, Any] = {
+        "class_path": f"{kind.__module__}.{kind.__qualname__}",
+        "init_args": backbone.init_args,
+        "bundle": bundle,
+    }
+    if backbone.frame_options != AS_DRAWN:
+        card["frame"] = asdict(backbone.frame_options)
+    return card
 
 
 def save_backbone(backbone: Backbone, folder: Path, half: bool = False, int8: bool = False) -> str:
@@ -227,13 +237,16 @@ def _checked(card: object, source: str | Path) -> dict[str, Any]:
         odd = ["init_args"]
     if not odd and not isinstance(entries["bundle"].get("fingerprint"), str):
         odd = ["bundle"]
+    if not odd and not isinstance(entries.get("frame", {}), dict):
+        odd = ["frame"]
     if odd:
         raise UserError(f"{source} does not describe a backbone: {odd[0]} is missing or damaged; export it again")
     return entries
 
 
 def _saved(card: dict[str, Any], tensors: dict[str, Tensor], digest: str, path: Path) -> Saved:
-    return Saved(card["class_path"], card["init_args"], card["bundle"], tensors, digest, str(path))
+    frame = card.get("frame", {})
+    return Saved(card["class_path"], card["init_args"], card["bundle"], frame, tensors, digest, str(path))
 
 
 def load_into(backbone: Backbone, path: str | Path) -> None:
@@ -371,7 +384,9 @@ def _named(bundle: dict[str, Any]) -> str:
 def _built(saved: Saved) -> Backbone:
     kind = backbone_class(saved.class_path)
     try:
-        return kind(**saved.init_args)
+        backbone = kind(**saved.init_args)
+        backbone.frame_options = FrameOptions(**saved.frame)
+        return backbone
     except (UserError, ImportError):
         raise
     except Exception as error:  # arguments from outside make a network raise whatever it stumbles over

@@ -117,16 +117,11 @@ def test_a_stretch_that_is_none_or_has_nothing_to_stretch_is_told(bundle, flips,
         DBAF(bundle, flips=flips, flip_stretch=stretch, **SMALL)
 
 
-def test_a_later_stage_may_change_share_stretch_corrections_and_light(bundle, tmp_path):
+def test_a_later_stage_may_change_share_and_stretch(bundle, tmp_path):
     save_backbone(DBAF(bundle, flips=2, flip_share=0.7, **SMALL), tmp_path)
-    method = DBAF(bundle, flips=2, flip_share=0.8, flip_stretch=1.4, corrections=1, keep_light=0.2, **SMALL)
+    method = DBAF(bundle, flips=2, flip_share=0.8, flip_stretch=1.4, **SMALL)
     load_into(method, tmp_path)
-    assert (method.flip_share, method.flip_stretch, method.corrections, method.keep_light) == (0.8, 1.4, 1, 0.2)
-
-
-def test_corrections_that_are_none_are_told(bundle):
-    with pytest.raises(UserError, match="corrections is -1"):
-        DBAF(bundle, corrections=-1, **SMALL)
+    assert (method.flip_share, method.flip_stretch) == (0.8, 1.4)
 
 
 def test_kria_learns_what_to_add(bundle):

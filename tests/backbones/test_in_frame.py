@@ -5,6 +5,7 @@ import torch
 
 from faceanon.backbones.classical import Blur
 from faceanon.backbones.dbaf import DBAF
+from faceanon.backbones.frame_options import FrameOptions
 from faceanon.backbones.in_frame import InMeshFrame, in_use
 from faceanon.data.prepared import shipped_faces, shipped_pictures
 from faceanon.key import Secret
@@ -77,7 +78,8 @@ def test_the_three_steps_give_what_anonymize_gives(method, faces, keys):
 @torch.no_grad()
 def test_a_correction_has_the_right_code_read(plain, method, faces, keys):
     torch.manual_seed(0)
-    corrected = DBAF("photo128_prior", flips=10, corrections=1, **SMALL).eval()
+    corrected = DBAF("photo128_prior", flips=10, **SMALL).eval()
+    corrected.frame_options = FrameOptions(corrections=1)
     corrected.load_state_dict(plain.state_dict())
     corrected = in_use(corrected)
     codes = method.encode(faces)
@@ -95,7 +97,8 @@ def test_a_correction_has_the_right_code_read(plain, method, faces, keys):
 @torch.no_grad()
 def test_light_and_skin_of_the_picture_stay_there_and_back(plain, method, faces, keys):
     torch.manual_seed(0)
-    lit = DBAF("photo128_prior", flips=0, keep_light=0.16, **SMALL).eval()
+    lit = DBAF("photo128_prior", flips=0, **SMALL).eval()
+    lit.frame_options = FrameOptions(keep_light=0.16)
     lit.load_state_dict(plain.state_dict())
     unlit = DBAF("photo128_prior", flips=0, **SMALL).eval()
     unlit.load_state_dict(plain.state_dict())

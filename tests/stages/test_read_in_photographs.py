@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from faceanon.backbones.dbaf import DBAF
+from faceanon.backbones.frame_options import FrameOptions
 from faceanon.backbones.in_frame import in_use
 from faceanon.data.files import read_photo
 from faceanon.data.prepared import PreparedFaces
@@ -22,13 +23,15 @@ OPTIONS = {"cid_depth": 1, "cid_heads": 2, "cid_head_dim": 8, "cid_start": 0.0, 
 
 def stage_of(backbone):
     # No parser of photographs ships.
-    return AnonymizeStage(backbone=backbone, trainable=["kria"], weights=AnonymizeWeights(parsing=0.0))
+    weights = AnonymizeWeights(parsing=0.0)
+    frame = FrameOptions(keep_light=0.16)
+    return AnonymizeStage(backbone=backbone, trainable=["kria"], weights=weights, frame=frame)
 
 
 @pytest.fixture
 def stage():
     torch.manual_seed(0)
-    backbone = DBAF("photo128_prior", flips=8, code_reader=True, keep_light=0.16, **OPTIONS).eval()
+    backbone = DBAF("photo128_prior", flips=8, code_reader=True, **OPTIONS).eval()
     stage = stage_of(backbone)
     stage.backbone.reader_rows = 6
     return stage

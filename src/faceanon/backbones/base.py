@@ -6,20 +6,19 @@ import functools
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from faceanon.errors import UserError
+from faceanon.backbones.frame_options import AS_DRAWN, FrameOptions
 from faceanon.key import Secret
 from faceanon.sealed.faces import codes_of_cells, faces_of_cells
 from faceanon.types import Branches, Codes, FaceBatch
 
 if TYPE_CHECKING:
     from faceanon.weights.bundle import Bundle
-
-MOST_LIGHT = 0.25  # in sides of the frame; a face is hardly wider, and its mean colour is all that is smoother
 
 
 class Backbone(nn.Module, ABC):
@@ -47,10 +46,8 @@ class Backbone(nn.Module, ABC):
         licence: Terms of the paper's own code and weights, neither of which is used here.
         calibration_batches: Training batches that `calibrate` gets at most.
         reader_rows: Strangers that `calibrate_reader` wants; 0 where a method has nothing to measure there.
-        corrections: Rounds in which a stranger in the frame of a mesh is drawn anew, so that a receiver reads the right
-            code off the saved picture (`in_frame`).
-        keep_light: How smooth, in sides of a mesh's frame, light and colours are that stay the picture's own (`lit`); 0
-            where the method draws them all.
+        frame_options: How its faces are put back where they are drawn in the frame of a mesh. A stage sets them, and a
+            saved model brings its own.
         stage_arguments: Names of arguments that a later stage may set anew, since no weight depends on them.
         latent_terms: Names of its own terms that need no pictures of the stage's where latents are compared.
         terms_of_one_key: Names of its own terms that compare strangers under one key: where one is wanted, all rows of
@@ -84,8 +81,7 @@ class Backbone(nn.Module, ABC):
     reversible: bool = True
     calibration_batches: int = 100
     reader_rows: int = 0
-    corrections: int = 0
-    keep_light: float = 0.0
+    frame_options: FrameOptions = AS_DRAWN
     stage_arguments: frozenset[str] = frozenset()
     latent_terms: frozenset[str] = frozenset()
     terms_of_one_key: frozenset[str] = frozenset({"pseudonym"})
@@ -158,23 +154,6 @@ class Backbone(nn.Module, ABC):
     def decode(self, codes: Codes) -> Tensor:
         """Draw the face of `codes`: `(B, 3, S, S)`, nominally in [-1, 1] and not clamped."""
 
-    def set_frame_options(self, keep_light: float, corrections: int = 0) -> None:
-        """Take what is asked of faces in the frame of a mesh; see the attributes of these names.
-
-        Args:
-            keep_light: At most 0.25.
-            corrections: 0 or more.
-
-        Raises:
-            UserError: One of them is out of range.
-        """
-        if not 0 <= keep_light <= MOST_LIGHT:
-            raise UserError(f"keep_light is {keep_light}; give a number between 0 and {MOST_LIGHT}")
-        if corrections < 0:
-            raise UserError(f"corrections is {corrections}; give 0 or more")
-        self.keep_light = keep_light
-        self.corrections = corrections
-
     def lit(self, face: Tensor, like: Tensor) -> Tensor:
         """Drawn faces as they are put back: with `keep_light`, in the light of those that they take the place of.
 
@@ -183,9 +162,22 @@ class Backbone(nn.Module, ABC):
             like: `(B, 3, S, S)`, what the pictures show there.
         """
         frame = self.bundle.frame
-        if frame is None or not self.keep_light:
+        light = self.frame_options.keep_light
+        if frame is None or not light:
             return face
-        return frame.in_light_of(face, like, self.keep_light)
+        return frame.in_light_of(face, like, light)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What results depend on beside weights: arguments but for the bundle's name, and any options of the frame."""
+        given = {}
+        for name, value in self.init_args.items():
+            # The same networks may lie elsewhere.
+            if name != "bundle":
+                given[name] = value
+        if self.frame_options != AS_DRAWN:
+            given["frame"] = asdict(self.frame_options)
+        return given
 
     @property
     def recovers_from_pictures(self) -> bool:

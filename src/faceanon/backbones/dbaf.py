@@ -9,8 +9,8 @@
 
 configs/paper has the papers' own choices.
 
-Deviations can be switched on: `blend`, `flips` with or without `turn_angle`, `code_reader`, `corrections`,
-`keep_light`, and a trained encoder (in the stages' `trainable` lists).
+Deviations can be switched on: `blend`, `flips` with or without `turn_angle`, `code_reader`, and a trained encoder (in
+the stages' `trainable` lists).
 `backbones.keyed` goes further.
 """
 
@@ -187,16 +187,10 @@ class DBAF(Backbone):
             person and less like each other. Stage 2 may have another one than stage 1.
         code_reader: Whether a map corrects codes of anonymized pictures. It is measured before stage 2, on strangers
             whose codes are known. Originals are read as before.
-        corrections: Rounds of drawing a stranger anew in the frame of a mesh. Whoever anonymizes reads the saved
-            picture as a receiver will, and draws it so that the right code is read. Each takes as long as anonymizing
-            and recovering. Stage 2 may have another number than stage 1.
-        keep_light: How smooth light is that stays the picture's own, in sides of the mesh's frame: 0 keeps none, 0.16
-            what skin, lamps and shadows of the whole face are, at most 0.25. Stage 2 may have another one than stage 1.
 
     Raises:
         UserError: `flip_share` is not between 0 and 1; `flip_stretch` is not above 0, or given without `flips`;
-            `turn_angle` is not between 0 and 180, or given without an even number of `flips`; `corrections` is below 0;
-            `keep_light` is not between 0 and 0.25.
+            `turn_angle` is not between 0 and 180, or given without an even number of `flips`.
 
     Examples:
         >>> from faceanon.backbones.dbaf import DBAF
@@ -213,7 +207,7 @@ class DBAF(Backbone):
     paper = "Zhu et al., Disentangle Before Anonymize (DBAF), arXiv:2311.08786, and HFORD by the same authors"
     licence = "the authors' code of DBAF is MIT; nothing of it is used"
 
-    stage_arguments = frozenset({"flip_share", "flip_stretch", "turn_angle", "corrections", "keep_light"})
+    stage_arguments = frozenset({"flip_share", "flip_stretch", "turn_angle"})
     latent_avg: Tensor
 
     def __init__(
@@ -232,9 +226,7 @@ class DBAF(Backbone):
         flip_share: float = 0.5,
         flip_stretch: float = 1.0,
         code_reader: bool = False,
-        corrections: int = 0,
         turn_angle: float | None = None,
-        keep_light: float = 0.0,
         cid_form: CidForm = "joint",
         maar_form: RetentionForm = "cbam",
     ) -> None:
@@ -244,7 +236,6 @@ class DBAF(Backbone):
         if turn_angle is not None and (flips is None or flips % 2 or not 0 < turn_angle < 180):
             raise UserError(f"turn_angle is {turn_angle} with flips {flips}; give 0 to 180 degrees, and even flips")
         super().__init__()
-        self.set_frame_options(keep_light, corrections)
         self.bundle = Bundle(bundle)
         self.generator = self.bundle.generator()
         self.encoder = self.bundle.encoder()

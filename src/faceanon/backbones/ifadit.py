@@ -94,11 +94,6 @@ class IFADIT(LinearPerson, Backbone):
         components: Even number K of principal components that the identity has, whitened, in place of the whole
             embedding (0, paper). The flow spreads the error of every number that is read over all of them, and the
             last numbers of an embedding are read badly. A turn (`flow_turn`) has K / 2 signs that a secret chooses.
-        corrections: Rounds in which whoever anonymizes reads the stranger's saved picture as a receiver will, and draws
-            it anew so that the right code is read. Only in the frame of a mesh. A later stage may have another number.
-        keep_light: Strangers, and who is brought back, have the picture's own soft light and colours: those beyond
-            a Gaussian of so many sides of the mesh's frame, at most 0.25; 0 keeps none. Only in the frame of a mesh.
-            Phase II may have another one than phase I.
 
     Raises:
         UserError: A number is out of range, or the flow cannot start as a turn.
@@ -117,7 +112,7 @@ class IFADIT(LinearPerson, Backbone):
 
     exact = True
     terms_of_one_key = frozenset({"diversity"})
-    stage_arguments = frozenset({"flow_stretch", "corrections", "keep_light"})
+    stage_arguments = frozenset({"flow_stretch"})
     paper = "Yuan et al., iFADIT: Invertible Face Anonymization via Disentangled Identity Transform, arXiv:2501.04390"
     licence = "the authors' code is for evaluation only, without a licence; nothing of it is used"
 
@@ -140,11 +135,8 @@ class IFADIT(LinearPerson, Backbone):
         flow_turn: float = 0.0,
         flow_stretch: float = 1.0,
         components: int = 0,
-        corrections: int = 0,
-        keep_light: float = 0.0,
     ) -> None:
         super().__init__()
-        self.set_frame_options(keep_light, corrections)
         self.bundle = Bundle(bundle)
         self.generator = self.bundle.generator()
         self.encoder = self.bundle.encoder().eval()

@@ -62,15 +62,10 @@ class Keyed(LinearPerson, DBAF):
             nothing what the map lacks.
         identity_reader: The code of an anonymized picture is read off the encoder's code by a linear map that is
             measured before stage 2; it takes the place of `reader`.
-        corrections: Rounds in which whoever anonymizes reads the stranger's saved picture as a receiver will, and draws
-            it anew so that the right code is read. Only in the frame of a mesh. A later stage may have another number.
-        keep_light: Strangers, and who is brought back, have the picture's own soft light and colours: those beyond
-            a Gaussian of so many sides of the mesh's frame, at most 0.25; 0 keeps none. Only in the frame of a mesh.
-            Stage 2 may have another one than stage 1.
 
     Raises:
         UserError: `cid_depth` is 0: attributes are read with CID. Or attributes are kept for a draft that is not there,
-            or two readers are asked for. `corrections` is below 0, or `keep_light` not between 0 and 0.25.
+            or two readers are asked for.
 
     Examples:
         >>> from faceanon.backbones.keyed import Keyed
@@ -84,7 +79,7 @@ class Keyed(LinearPerson, DBAF):
         True
     """
 
-    stage_arguments = frozenset({"turn_stretch", "corrections", "keep_light"})
+    stage_arguments = frozenset({"turn_stretch"})
 
     def __init__(
         self,
@@ -106,8 +101,6 @@ class Keyed(LinearPerson, DBAF):
         attributes_kept: int = 0,
         identity_draft: float = 0.0,
         identity_reader: bool = False,
-        corrections: int = 0,
-        keep_light: float = 0.0,
     ) -> None:
         if not cid_depth:
             raise UserError("attributes are read with CID; give it a cid_depth of at least 1")
@@ -126,8 +119,6 @@ class Keyed(LinearPerson, DBAF):
             cid_axis,
             maar,
             blend,
-            corrections=corrections,
-            keep_light=keep_light,
         )
         if self.cid is not None:
             assert isinstance(self.cid, LayerTransformer)

@@ -56,8 +56,6 @@ class Mirage(Keyed):
         identity_draft: As of `Keyed`, on codes of principal components. The frame of a mesh keeps what lies around a
             face, so that nothing is blended then.
         identity_reader: As of `Keyed`; it takes the place of the trained reader R and of c.
-        corrections: As of `Keyed`.
-        keep_light: As of `Keyed`.
 
     Examples:
         >>> import torch
@@ -87,8 +85,6 @@ class Mirage(Keyed):
         attributes_kept: int = 0,
         identity_draft: float = 0.0,
         identity_reader: bool = False,
-        corrections: int = 0,
-        keep_light: float = 0.0,
     ) -> None:
         if not 0 < turn < 180:
             raise UserError(f"turn is {turn}; give degrees between 0 and 180, at least 90 to leave the person behind")
@@ -106,7 +102,7 @@ class Mirage(Keyed):
             "identity_reader": identity_reader,
         }
         # `Keyed` refuses a stretch that is none.
-        super().__init__(bundle, turn_stretch=turn_stretch, corrections=corrections, keep_light=keep_light, **shared)
+        super().__init__(bundle, turn_stretch=turn_stretch, **shared)
         self._shared = shared
         flow = KeyedFlow(grades, rounds, swing, turn, turn_stretch)
         # It replaces the linear turn that `Keyed` has built.

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from faceanon.backbones.base import Backbone
+from faceanon.backbones.frame_options import AS_DRAWN, FrameOptions
 from faceanon.errors import UserError
 from faceanon.losses.latent import LatentNorm, latent_regulariser
 from faceanon.models import (
@@ -66,6 +67,8 @@ class BackboneStage(Stage, Generic[Drawn]):
         samples_every: Batches between two sample sheets in the log folder and W&B; 0 draws none.
         hand_on: Whether a discriminator that trains goes with the backbone: `export` holds it, `init_from` brings it.
             In the papers stage 2 goes on with stage 1's.
+        frame: How faces are put back into pictures, for a method that draws in the frame of a mesh. The model that is
+            exported has it too; an earlier stage may have had another one.
         head_start: Batches at the beginning in which only the discriminator and the auxiliary readers learn. A backbone
             that comes trained would otherwise follow untrained networks and lose what it can do.
         seed: Seed of keys, pairings and dropout, beside batch number and place in the global batch.
@@ -87,6 +90,7 @@ class BackboneStage(Stage, Generic[Drawn]):
         extra_weights: dict[str, float] | None = None,
         samples_every: int = 500,
         hand_on: bool = False,
+        frame: FrameOptions = AS_DRAWN,
         head_start: int = 0,
         seed: int = 0,
         **kwargs: Any,  # noqa: ANN401 - jsonargparse reads names and types off the base class
@@ -97,6 +101,7 @@ class BackboneStage(Stage, Generic[Drawn]):
         self.initialised = init_from is not None
         if init_from is not None:
             load_into(backbone, init_from)
+        backbone.frame_options = frame
         channels_last(backbone)
         self.prefixes = trainable
         self.ema = average_copy(backbone)

@@ -77,12 +77,9 @@ def readings(recogniser: str) -> list[ThresholdReading]:
 
 def method_digest(backbone: Backbone) -> str:
     """Hash over class, arguments (but the bundle's name) and weights of a method."""
-    arguments = {}
-    for name, value in backbone.init_args.items():
-        # The same networks may lie elsewhere; of the bundle's own, `check_bundle` compares what the method learnt from.
-        if name != "bundle":
-            arguments[name] = value
-    content = [type(backbone).__qualname__, json.dumps(arguments, sort_keys=True, default=str), state_sha256(backbone)]
+    # Of the bundle, `check_bundle` compares what the method learnt from.
+    settings = json.dumps(backbone.settings, sort_keys=True, default=str)
+    content = [type(backbone).__qualname__, settings, state_sha256(backbone)]
     return hashlib.sha256("\n".join(content).encode()).hexdigest()
 
 

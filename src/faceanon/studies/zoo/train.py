@@ -188,6 +188,8 @@ def test(method: Method, seed: int, model: Path, out: Path, settings: ZooSetting
             card = read_yaml(model / CARD)
             method_of_card = {"class_path": card["class_path"], "init_args": card["init_args"]}
             options["model.init_args.backbone"] = json.dumps(method_of_card)
+            if "frame" in card:
+                options["model.init_args.frame"] = json.dumps(card["frame"])
         words = _words(method, stage, folder, settings)
         overrides = []
         for name, value in options.items():

@@ -4,9 +4,10 @@ import pytest
 import torch
 
 from bundles import make_tiny_bundle
-from faceanon.backbones.dbaf import DBAF, flipped, turned
+from faceanon.backbones.dbaf import DBAF
 from faceanon.errors import UserError
 from faceanon.models import load_into, save_backbone
+from faceanon.networks.level_edits import flipped, turned
 from faceanon.testing import check_backbone
 
 SMALL = {"cid_depth": 1, "cid_heads": 2, "cid_head_dim": 8}

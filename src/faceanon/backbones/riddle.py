@@ -24,11 +24,11 @@ import torch
 from torch import Tensor, nn
 
 from faceanon.backbones.base import Backbone
-from faceanon.backbones.dbaf import LEVELS, flipped
 from faceanon.errors import UserError
 from faceanon.networks.code_reader import STRANGERS, CodeReader, read_codes
 from faceanon.networks.frozen import Frozen
 from faceanon.networks.keyed import check_stretch, stretched
+from faceanon.networks.level_edits import LEVELS, flipped
 from faceanon.networks.riddle_mapper import TransformerMapperSplit
 from faceanon.types import Codes
 from faceanon.weights.bundle import Bundle

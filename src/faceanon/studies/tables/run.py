@@ -256,7 +256,10 @@ def _one(
 
     bundle = setting.bundle
     judge, recogniser = _recognisers(bundle)
-    names = Names(bundle.name, judge, recogniser, tuple(bundle.further_judges), bundle.own_scale)
+    features = ""
+    if bundle.has("perceptual") and not bundle.has("features"):
+        features = bundle.entry("perceptual")["name"]
+    names = Names(bundle.name, judge, recogniser, tuple(bundle.further_judges), bundle.own_scale, features)
     filled = fill(table, results, names)
     print(text(filled, facts(setting, results)))
     _write(filled, results, setting, _pictures(table, methods, setting, options, judge))

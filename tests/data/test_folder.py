@@ -291,7 +291,6 @@ def test_persons_with_few_photos_are_left_out(persons, caplog):
         ({"val_identities": 5, "test_identities": 5}, "nothing is left to train on"),
         ({"masks": "labels"}, "no folder .*labels for the masks"),
         ({"same_identity_pairs": 1.5}, "share in"),
-        ({"layout": "flat", "val_identities": 1}, "no person is known"),
     ],
 )
 def test_wrong_options_are_user_errors(persons, options, message):

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from faceanon.networks.irse import UNITS, WIDTHS, Thin, make_input_layer
+from faceanon.networks.irse import IRSE, UNITS, WIDTHS, Thin, make_body
 
 
 class PlainUnit(nn.Module):
@@ -35,11 +34,11 @@ class PlainUnit(nn.Module):
         return out
 
 
-class AdaFace(nn.Module):
+class AdaFace(IRSE):
     """Face recogniser. It was trained on pictures whose channels are blue, green, red, and turns ours around.
 
     Args:
-        input_size: Side of the picture in px, a multiple of 16.
+        input_size: Side of the picture in px.
         widths: Channels of the input layer, then of the four stages.
         units: Units per stage.
         embedding: Width E of the embedding.
@@ -52,24 +51,10 @@ class AdaFace(nn.Module):
         units: Sequence[int] = UNITS,
         embedding: int = 512,
     ) -> None:
-        super().__init__()
-        self.input_layer = make_input_layer(widths[0])
-        side = input_size >> len(units)
-        self.output_layer = nn.Sequential(
-            nn.BatchNorm2d(widths[-1]),
-            nn.Dropout(0.4),
-            nn.Flatten(),
-            nn.Linear(widths[-1] * side**2, embedding),
-            nn.BatchNorm1d(embedding, affine=False),
-        )
-        body = []
-        # `widths` has one entry more.
-        for before, width, count in zip(widths, widths[1:], units, strict=False):
-            body.append(PlainUnit(before, width, 2))
-            for _ in range(count - 1):
-                body.append(PlainUnit(width, width, 1))
-        self.body = nn.Sequential(*body)
+        super().__init__(input_size, widths, units, embedding)
+        self.output_layer[4] = nn.BatchNorm1d(embedding, affine=False)
+        self.body = make_body(widths, units, unit=PlainUnit)
 
     def forward(self, image: Tensor) -> Tensor:
         """L2-normalised embedding `(B, E)` of aligned faces `(B, 3, input_size, input_size)` in [-1, 1]."""
-        return F.normalize(self.output_layer(self.body(self.input_layer(image.flip(1)))))
+        return super().forward(image.flip(1))

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from faceanon.backbones.base import Backbone
@@ -87,7 +88,7 @@ def _by_level(cid: Mapping[str, Tensor]) -> dict[str, Tensor]:
     weight = own.pop("linear_w.weight")
     bias = own.pop("linear_w.bias")
     tensors = _renamed(own, _CID)
-    for level, position in enumerate(rows.split((4, 4, len(rows) - 8))):
+    for level, position in enumerate(torch.split(rows, [4, 4, len(rows) - 8])):
         tensors[f"levels.{level}.position"] = position
         tensors[f"levels.{level}.project.weight"] = weight
         tensors[f"levels.{level}.project.bias"] = bias

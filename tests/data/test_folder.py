@@ -126,6 +126,8 @@ def test_loose_pictures_train_beside_persons_and_are_split_alone(tmp_path, perso
     joined.setup()
     assert sum(photo.identity is None for photo in joined.faces["train"].photos) == 20
     assert len(joined.faces["test"]) == 6
+    counted = make(tmp_path / "flat", val_identities=2, test_identities=3)
+    assert [len(counted.split(name)) for name in ("val", "test")] == [2, 3]
     alone = make(tmp_path / "flat", val_fraction=0.1, test_fraction=0.2)
     assert [len(alone.faces[split]) for split in ("train", "val", "test")] == [14, 2, 4]
     assert set(alone.faces["train"].labels) == {-1}

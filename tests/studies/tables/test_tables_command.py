@@ -153,7 +153,17 @@ def test_thresholds_come_from_named_people_where_the_test_names_nobody(tiny_bund
     written = yaml.safe_load((folder() / "dbaf-v1.yaml").read_text())
     written["pictures"]["image_size"] = 64
     (tmp_path / "own.yaml").write_text(yaml.safe_dump(written | {"detectors": []}))
-    words = ["report", "tables", "dbaf-4", "--methods", "scramble", "--bundle", str(tiny_bundle), "--data", str(unnamed)]
+    words = [
+        "report",
+        "tables",
+        "dbaf-4",
+        "--methods",
+        "scramble",
+        "--bundle",
+        str(tiny_bundle),
+        "--data",
+        str(unnamed),
+    ]
     words += ["--protocol", str(tmp_path / "own.yaml"), "--out", str(tmp_path / "out")]
 
     def ours():

@@ -78,4 +78,6 @@ def _fit(
     print(f"[tables] {training}: {place}", flush=True)
     done = subprocess.run([sys.executable, "-m", "faceanon", *words], check=False)
     if done.returncode:
-        raise RunError(f"{training} in {place} did not end well; the same command goes on from there", done.returncode)
+        raise RunError(
+            f"{training} in {place} did not end well; the same command goes on from there", max(1, done.returncode)
+        )

@@ -14,7 +14,8 @@ from faceanon.backbones.dbaf import DBAF
 from faceanon.backbones.presets import backbone_class
 from faceanon.errors import UserError
 from faceanon.stages.base import trainable_parameters
-from faceanon.studies.tables.spec import load_table
+from faceanon.studies.tables.full_scale import recipes
+from faceanon.studies.tables.spec import as_typed, load_table
 from faceanon.testing import smooth_faces
 from faceanon.training import cli as training
 
@@ -104,6 +105,32 @@ def test_a_stage_of_a_paper_stands_on_its_public_networks_and_your_photographs(p
     assert config.model.init_args.backbone.init_args.bundle == "ffhq256"
     assert config.data.class_path == "faceanon.data.folder.FolderFaces"
     assert config.data.init_args.image_size == 256
+
+
+@pytest.mark.parametrize("card", names("gpu"))
+@pytest.mark.parametrize("name", [name for name in STAGES if name.startswith("paper/")])
+def test_a_card_s_config_goes_behind_a_paper_s_stage(parse, name, card, monkeypatch):
+    monkeypatch.setattr("faceanon.training.precision.has_bfloat16", lambda: True)
+    config = parse("--config", CONFIGS / name, "--config", CONFIGS / card)
+    batch = config.data.init_args.batch_size
+    assert batch % config.model.init_args.accumulate == 0
+    assert batch == parse("--config", CONFIGS / name).data.init_args.batch_size
+    assert config.trainer.precision == "bf16-mixed"
+    # FFHQ's 70,000 pictures fit.
+    assert config.data.init_args.memory_limit * 1e9 > 70_000 * 256**2 * 3
+
+
+@pytest.mark.parametrize("table", ["dbaf-4", "hford-4", "ifadit-5"])
+def test_every_row_of_an_ablation_has_a_recipe_at_full_scale(parse, table):
+    named = recipes(load_table(table))
+    paper = {row.ours[0] for row in load_table(table).rows if row.paper}
+    assert set(named) == paper
+    for name, trainings in named.items():
+        for stage in trainings:
+            assert stage.config.startswith("paper/"), name
+            config = parse("--config", CONFIGS / f"{stage.config}.yaml", *as_typed(stage.set))
+            whole = parse("--config", CONFIGS / f"{stage.config}.yaml")
+            assert (config.model != whole.model or config.trainer != whole.trainer) == bool(stage.set)
 
 
 def test_a_test_does_not_log_over_the_training(parse):

@@ -190,9 +190,10 @@ def test_a_recipe_is_a_list_of_trainings_and_reads_as_a_sentence(own_ablations):
     depth = {"model.init_args.backbone.init_args.cid_depth": 0}
     row = own_ablations([{"config": "dbaf_s1", "set": depth}, {"config": "dbaf_s2"}])
     assert row.train == (AblationTraining("dbaf_s1", depth), AblationTraining("dbaf_s2"))
-    assert row.trained_by == "trained by dbaf_s1 cid_depth=0, then dbaf_s2"
+    assert replace(row, full=()).trained_by == "trained by dbaf_s1 cid_depth=0, then dbaf_s2"
+    assert "; at full scale by paper/dbaf_s1 cid_form=" in row.trained_by
     alone = own_ablations([{"config": "dbaf_s2", "set": depth, "from_scratch": True}])
-    assert alone.trained_by == "trained by dbaf_s2 cid_depth=0, with no init_from"
+    assert replace(alone, full=()).trained_by == "trained by dbaf_s2 cid_depth=0, with no init_from"
     assert replace(alone, train=()).trained_by == ""
 
 

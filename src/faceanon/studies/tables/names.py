@@ -21,6 +21,7 @@ class Names:
         judge: Trained nothing; empty where there is none.
         recogniser: Trained the methods; empty where there is none.
         further: Further judges.
+        features: The network whose features take the place of Inception-v3's in FID; empty where none has to.
         own_scale: Those whose embeddings have a scale of their own, so that thresholds of papers mean nothing to them.
     """
 
@@ -29,6 +30,7 @@ class Names:
     recogniser: str = ""
     further: tuple[str, ...] = ()
     own_scale: frozenset[str] = frozenset()
+    features: str = ""
 
     @property
     def judges(self) -> tuple[str, ...]:
@@ -49,6 +51,8 @@ class Names:
 
     def remark(self, column: TableColumn) -> str:
         """Which network took the place of the paper's; empty where none had to."""
+        if self.features and any(figure.name.startswith("fid") for figure in column.figures):
+            return f"{column.title}: bundle {self.bundle} has no Inception-v3; {self.features} stands in for it."
         recogniser = self.for_column(column)
         if column.recogniser is None or recogniser == column.recogniser:
             return ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -77,6 +77,11 @@ class TableCell:
     digits: int | None = None
 
 
+def as_typed(settings: Mapping[str, Any]) -> list[str]:
+    """Settings as `faceanon fit` is told them: text as it is, anything else as JSON."""
+    return [f"--{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in settings.items()]
+
+
 @dataclass(frozen=True)
 class AblationTraining:
     """One training of an ablation, as `faceanon fit` is told it.
@@ -108,7 +113,9 @@ class TableRow:
         ours: Names that fill it, those of presets or of ablations.
         cells: What the paper prints.
         note: A remark on the row.
-        train: How the weights of an ablation come about: trainings, each from the model of the one before.
+        train: How the weights of an ablation come about on the photographs that ship: trainings, each from the model
+            of the one before.
+        full: The same at full scale, by configs/paper.
         paper: Whether the paper has the row.
     """
 
@@ -118,6 +125,7 @@ class TableRow:
     cells: tuple[TableCell, ...] = ()
     note: str = ""
     train: tuple[AblationTraining, ...] = ()
+    full: tuple[AblationTraining, ...] = ()
     paper: bool = True
 
     @property
@@ -125,7 +133,10 @@ class TableRow:
         """The trainings in words; empty where there are none."""
         if not self.train:
             return ""
-        return f"trained by {', then '.join(map(str, self.train))}"
+        at_full_scale = ""
+        if self.full:
+            at_full_scale = f"; at full scale by {', then '.join(map(str, self.full))}"
+        return f"trained by {', then '.join(map(str, self.train))}{at_full_scale}"
 
 
 @dataclass(frozen=True)
@@ -186,6 +197,11 @@ class PaperTable:
         for row in self.rows:
             names.extend(row.ours)
         return list(dict.fromkeys(names))
+
+    @property
+    def protocol(self) -> str:
+        """The paper's own protocol."""
+        return f"{self.paper.lower()}-v1"
 
     @property
     def published(self) -> int:
@@ -252,7 +268,7 @@ def check_table(table: PaperTable, path: Path) -> PaperTable:
             checks += [
                 (bool(row.cells) or not row.paper, f"row {row.id} has none of the numbers that the paper prints")
             ]
-            for training in row.train[1:]:
+            for training in (*row.train[1:], *row.full[1:]):
                 message = f"row {row.id}: only the first training is from_scratch, {training.config} is not"
                 checks += [(not training.from_scratch, message)]
             for cell in row.cells:

@@ -156,6 +156,29 @@ def test_pictures_without_faces_show_nobody(detector, shared, turn):
     assert wrong <= 1
 
 
+@pytest.mark.parametrize("turn", [1, 2, 3])
+def test_a_photo_that_lies_is_not_searched_upside_down(group, monkeypatch, turn):
+    detector = YunetDetector(threads=1)
+    seen = detector._seen
+    searched = []
+
+    def noted(image, views, turn, only=None):
+        if only is None:
+            searched.append(turn)
+        return seen(image, views, turn, only)
+
+    monkeypatch.setattr(detector, "_seen", noted)
+    faces = detector.detect(turned(group, turn))
+    assert len(faces) == 24
+    assert searched == [0, 4 - turn]
+
+
+def test_what_looks_like_a_face_upside_down_is_none_however_the_photo_lies(detector, shared):
+    # A shirt with a hand below it, which an enlarged view takes for a face that stands on its head.
+    photo = np.array(Image.open(shared / "testbed/wild/group_17.jpg").convert("RGB"))
+    assert [len(detector.detect(turned(photo, turn))) for turn in range(4)] == [2, 2, 2, 2]
+
+
 def test_threads_may_share_a_detector(detector, group):
     alone = detector.detect(group)
     with ThreadPoolExecutor(4) as pool:

@@ -22,6 +22,7 @@ from faceanon.photo.agreement import (
     SCORE,
     SIZE,
     STANDING,
+    TURN,
     Bars,
     Rows,
     agreed,
@@ -135,7 +136,10 @@ class YunetDetector:
         views = [View(number, scale, scaled(image, scale)) for number, scale in enumerate(wanted)]
         upright = self._confirmed(self._seen(image, views, turn=0), views)
         rows = np.concatenate([upright, *self._lying(image, views, upright)])
-        bars = dict.fromkeys((0, *TURNS), LYING) | {main_turn(rows, config.overlap): config.bars}
+        main = main_turn(rows, config.overlap)
+        if main != 0:
+            rows = _judged_as_lying(rows, main, views)
+        bars = dict.fromkeys((0, *TURNS), LYING) | {main: config.bars}
         faces = []
         for row in without_parts(agreed(rows, config.overlap, bars)):
             x1, y1, x2, y2, score = row[:5].tolist()
@@ -149,9 +153,11 @@ class YunetDetector:
         longer = max(image.shape[:2])
         doubts = _doubts(upright, agreed(upright, self.config.overlap, {0: self.config.bars}), views)
         small = min(views, key=lambda view: abs(view.scale * longer - GLANCE)).number
-        for turn in TURNS:
-            # Mostly nobody lies, and a glance is all that a turn costs.
-            if _lies(self._seen(image, views, turn, {**doubts, small: None}), upright):
+        # Mostly nobody lies, and a glance is all that the other turns cost.
+        glances = {turn: self._seen(image, views, turn, {**doubts, small: None}) for turn in TURNS}
+        for turn, seen in glances.items():
+            others = [rows for other, rows in glances.items() if other != turn]
+            if _lies(seen, upright, np.concatenate(others)):
                 yield self._confirmed(self._seen(image, views, turn), views)
 
     def view(self, image: NDArray[np.uint8], scale: float, least: float) -> Rows:
@@ -273,13 +279,34 @@ def _doubts(rows: Rows, faces: Rows, views: Sequence[View]) -> dict[int, Rows]:
     return {number: np.stack(middles) for number, middles in doubts.items()}
 
 
-def _lies(turned_rows: Rows, upright: Rows) -> bool:
-    """Whether a turn shows a face that is probable, and better than any upright one there."""
+def _lies(turned_rows: Rows, upright: Rows, otherwise: Rows) -> bool:
+    """Whether a turn shows a face that is probable, better than any upright one there, and than any other turn's."""
     for row in turned_rows:
         there = upright[overlaps(row, upright) > EXPLAINED, SCORE].max(initial=0)
-        if row[SCORE] >= max(LYING.likely, there + BETTER):
+        # Whoever lies on a side is seen upside down in the turn that is opposite, too.
+        elsewhere = otherwise[overlaps(row, otherwise) > EXPLAINED, SCORE].max(initial=0)
+        if row[SCORE] >= max(LYING.likely, there + BETTER, elsewhere):
             return True
     return False
+
+
+def _judged_as_lying(rows: Rows, main: int, views: Sequence[View]) -> Rows:
+    """The rows of a photo that lies, without those of its own turn if nobody in it lies that way.
+
+    Other turns are searched only if somebody lies so; the photo's own turn has been searched already.
+
+    Args:
+        rows: Of all turns.
+        main: How the photo lies, in quarters of a turn, not 0.
+        views: Of the photo.
+    """
+    own = rows[:, TURN] == 0
+    # Of other turns, too, an enlarged view is not asked first.
+    enlarged = [view.number for view in views if view.scale > 1]
+    glance = own & ~np.isin(rows[:, SIZE], enlarged)
+    if _lies(rows[glance], rows[rows[:, TURN] == main], rows[~own]):
+        return rows
+    return rows[~own]
 
 
 def _padded(side: int) -> int:

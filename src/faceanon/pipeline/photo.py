@@ -202,7 +202,7 @@ class Pipeline:
 
         Args:
             photo: Path, PIL image or RGB array `(H, W, 3)` uint8.
-            secret: The key; the same secret turns the same person into the same stranger.
+            secret: The key, from which the stranger is chosen.
             aligned: The picture is itself one aligned square face, so nothing is detected.
             again: Anonymize also what carries recovery data already, and keep them inside the new ones.
 

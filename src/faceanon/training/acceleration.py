@@ -38,7 +38,7 @@ class Acceleration(L.Callback):
     have) use the plain networks. Nothing falls back by itself: what cannot be compiled ends the training with its name.
 
     Args:
-        compile: Parts to compile: `backbone` (or prior, or auxiliary network), `discriminator`, `frozen` (the bundle's
+        compile: Parts to compile: `backbone` (or prior), `discriminator`, `frozen` (the bundle's
             networks and the anchors' teacher). Shapes are taken as fixed: every other batch size is compiled anew.
         backend: Of `torch.compile`. `inductor` needs Triton on a GPU and a C++ compiler on a CPU; `aot_eager` and
             `eager` need neither and are no faster: for trying.

@@ -301,12 +301,13 @@ def _judged_as_lying(rows: Rows, main: int, views: Sequence[View]) -> Rows:
         views: Of the photo.
     """
     own = rows[:, TURN] == 0
+    others: Rows = rows[~own]
     # Of other turns, too, an enlarged view is not asked first.
     enlarged = [view.number for view in views if view.scale > 1]
     glance = own & ~np.isin(rows[:, SIZE], enlarged)
-    if _lies(rows[glance], rows[rows[:, TURN] == main], rows[~own]):
+    if _lies(rows[glance], rows[rows[:, TURN] == main], others):
         return rows
-    return rows[~own]
+    return others
 
 
 def _padded(side: int) -> int:

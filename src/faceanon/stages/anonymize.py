@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 from tqdm import tqdm  # type: ignore[import-untyped]
 
 from faceanon.backbones.base import Backbone
-from faceanon.backbones.in_frame import InMeshFrame, in_use
+from faceanon.backbones.in_frame import in_use
 from faceanon.data.files import read_photos
 from faceanon.data.pairs import identity_sources
-from faceanon.data.prepared import PreparedFaces
 from faceanon.errors import UserError
 from faceanon.losses.latent import LatentNorm
 from faceanon.losses.reconstruction import PixelNorm, pixel_loss, round_to_8_bit
@@ -28,7 +27,7 @@ from faceanon.metrics.protocol import load_protocol
 from faceanon.metrics.quality import psnr
 from faceanon.metrics.saved import from_bytes
 from faceanon.models import load_into
-from faceanon.networks.cell_discriminator import CellDiscriminator
+from faceanon.networks.latents import CodecUser
 from faceanon.report.evaluated import publish
 from faceanon.stages.adversary import Adversary
 from faceanon.stages.anonymize_terms import (
@@ -49,6 +48,28 @@ from faceanon.types import Branches, Codes, FaceBatch, Mixed
 
 READ_AT_ONCE = 16  # photographs
 Loop = Literal["file", "image", "latent"]
+
+
+@runtime_checkable
+class PhotographSource(Protocol):
+    """Training data that knows the photographs behind it."""
+
+    def files_with_faces(self, split: str) -> list[Path]:
+        """Files of a split in which a face was found."""
+        ...
+
+
+@runtime_checkable
+class PictureDrawer(Protocol):
+    """A method in use on whole pictures, in which it draws faces in a frame."""
+
+    def cut(self, image: Tensor) -> tuple[Tensor, Tensor]:
+        """The faces of pictures in the frame, and where they lie."""
+        ...
+
+    def under_keys(self, image: Tensor, keys: Iterable[Tensor]) -> Iterator[tuple[Codes, Tensor]]:
+        """Edited codes and drawn pictures, for one key after the other."""
+        ...
 
 
 class AnonymizeStage(BackboneStage[Branches]):
@@ -210,7 +231,7 @@ class AnonymizeStage(BackboneStage[Branches]):
     def _photographs(self, split: str) -> list[Path]:
         """Files of a split's photographs, for a method that draws in a frame and is used on whole pictures."""
         data = getattr(self.trainer, "datamodule", None)
-        if isinstance(data, PreparedFaces) and isinstance(in_use(self.backbone), InMeshFrame):
+        if isinstance(data, PhotographSource) and isinstance(in_use(self.backbone), PictureDrawer):
             return data.files_with_faces(split)
         return []
 
@@ -247,7 +268,7 @@ class AnonymizeStage(BackboneStage[Branches]):
         measured on them brought fewer people back.
         """
         framed = in_use(self.backbone)
-        assert isinstance(framed, InMeshFrame)
+        assert isinstance(framed, PictureDrawer)
         order = torch.randperm(len(files), generator=torch.Generator().manual_seed(0)).tolist()
         # Every photograph is drawn as often as the others, and the first ones once more where the number asks for it.
         rounds, more = divmod(self.backbone.reader_rows, len(order))
@@ -414,7 +435,7 @@ class AnonymizeStage(BackboneStage[Branches]):
     def _compares_latents_alone(self) -> bool:
         """Whether latents are enough for every term that counts."""
         counted = self.wanted.union(weighed(self.weights))
-        takes_latents = self.bundle.compares_latents and isinstance(self.discriminator, CellDiscriminator)
+        takes_latents = self.bundle.compares_latents and isinstance(self.discriminator, CodecUser)
         # These can compare latents. Any other term may look at pixels.
         on_latents = self.backbone.latent_terms | {"adversarial", "perceptual"}
         return takes_latents and self.adversary is None and counted <= on_latents

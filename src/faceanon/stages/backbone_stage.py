@@ -26,7 +26,7 @@ from faceanon.models import (
     save_backbone,
     save_discriminator,
 )
-from faceanon.networks.cell_discriminator import CellDiscriminator
+from faceanon.networks.latents import CodecUser
 from faceanon.networks.layout import channels_last
 from faceanon.optim import Ranger
 from faceanon.stages.base import Stage, average_copy, built, plain_sum, trainable_parameters, weighted_sum
@@ -308,7 +308,7 @@ class BackboneStage(Stage, Generic[Drawn]):
     def discriminates_latents(self, batch: FaceBatch, drawn: HasPictures) -> bool:
         """Whether the discriminator compares latents that both sides have; pictures would have to be encoded."""
         known = batch.latents is not None and drawn.latents is not None
-        return known and isinstance(self.discriminator, CellDiscriminator)
+        return known and isinstance(self.discriminator, CodecUser)
 
     def judged(self, batch: FaceBatch, drawn: HasPictures) -> Tensor:
         """What the discriminator looks at of all that was drawn."""

@@ -4,10 +4,10 @@ import pytest
 import torch
 import yaml
 
-from faceanon.backbones.dbaf import DBAF
+from faceanon.backbones.dbaf_flips import DBAFWithFlips
 from faceanon.backbones.fit import FIT
 from faceanon.backbones.frame_options import FrameOptions
-from faceanon.backbones.ifadit import IFADIT
+from faceanon.backbones.ifadit_linear import LinearIFADIT
 from faceanon.backbones.in_frame import in_use
 from faceanon.backbones.keyed import Keyed
 from faceanon.backbones.mirage import Mirage
@@ -21,11 +21,11 @@ from faceanon.stages.anonymize_terms import AnonymizeWeights
 DRAFT = {"attributes_kept": 8, "identity_draft": 1.0}
 # Small where a class allows it.
 OPTIONS = {
-    DBAF: {"cid_depth": 1, "cid_heads": 2, "cid_head_dim": 16, "maar": False, "flips": 8},
+    DBAFWithFlips: {"cid_depth": 1, "cid_heads": 2, "cid_head_dim": 16, "maar": False, "flips": 8},
     Keyed: {"maar": False, "code_dim": 16, "principal": True, **DRAFT},
     Mirage: {"skip": False, "grades": [16], "principal": True, **DRAFT},
     Rotation: {"components": 16, **DRAFT},
-    IFADIT: {"components": 16, "flow_hidden": 16, **DRAFT},
+    LinearIFADIT: {"components": 16, "flow_hidden": 16, **DRAFT},
     Riddle: {"flips": 8},
     FIT: {"width": 4, "blocks": 1, "turned": 8, "password_bits": 128},
 }
@@ -88,13 +88,13 @@ def test_a_later_stage_has_its_own_and_a_saved_model_knows_them(method, tmp_path
 
 
 def test_a_stage_gives_them_to_the_method_and_its_average():
-    stage = AnonymizeStage(built(DBAF), weights=AnonymizeWeights(parsing=0.0), frame=FrameOptions(0.16, 1))
+    stage = AnonymizeStage(built(DBAFWithFlips), weights=AnonymizeWeights(parsing=0.0), frame=FrameOptions(0.16, 1))
     assert stage.backbone.frame_options == stage.ema.frame_options == FrameOptions(0.16, 1)
 
 
 @pytest.mark.parametrize(("frame", "told"), [("much", "frame is missing or damaged"), ({"light": 1}, "light")])
 def test_a_card_with_other_options_is_refused(tmp_path, frame, told):
-    save_backbone(built(DBAF), tmp_path)
+    save_backbone(built(DBAFWithFlips), tmp_path)
     card = yaml.safe_load((tmp_path / "model.yaml").read_text())
     (tmp_path / "model.yaml").write_text(yaml.safe_dump(card | {"frame": frame}))
     with pytest.raises(UserError, match=told):

@@ -10,11 +10,8 @@ from faceanon.backbones.ifadit import IFADIT
 from faceanon.errors import UserError
 from faceanon.training.cli import run
 
-GROUPS = {
-    f"{group}_{kind}" for group in ("anonymized", "recovered", "plain") for kind in ("image", "identity", "landmarks")
-}
 PRINTED = {"anonymity", "diversity", "recovery", "image"}
-ALL = GROUPS | {"inter_identity", "inter_key"} | PRINTED
+ALL = {"plain_image", "plain_identity_l1", "plain_landmarks"} | PRINTED
 
 
 def slow(*values):
@@ -119,13 +116,13 @@ def test_cross_identity_batches_and_the_released_preset_train(tiny_bundle, tmp_p
 
 
 def test_an_unknown_term_is_one_clear_line(tiny_bundle, tmp_path):
-    weights = json.dumps({"inter_key": 1.0, "inter_kye": 1.0})
-    with pytest.raises(UserError, match=r"extra_weights: IFADIT has no inter_kye"):
+    weights = json.dumps({"anonymity": 1.0, "anonymitty": 1.0})
+    with pytest.raises(UserError, match=r"extra_weights: IFADIT has no anonymitty"):
         fit("ifadit_s2", tiny_bundle, tmp_path / "s", extra_weights=weights)
 
 
 def test_phase_one_from_a_linear_map_draws_what_the_flow_makes(tiny_bundle, tmp_path, monkeypatch):
-    monkeypatch.setattr("faceanon.backbones.ifadit.READER_ROWS", 40)
+    monkeypatch.setattr("faceanon.backbones.ifadit_linear.READER_ROWS", 40)
     start = {
         "backbone__init_args__attributes_kept": 3,
         "backbone__init_args__identity_draft": 1.5,

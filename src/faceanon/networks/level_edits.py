@@ -5,13 +5,10 @@ They are ours, and in no paper: what a network has to learn then is only what to
 
 from __future__ import annotations
 
-import math
 from statistics import NormalDist
 
 import torch
 from torch import Tensor
-
-from faceanon.networks.keyed import turned_pairs
 
 LEVELS = (4, 4)  # coarse and middle layers; the rest is fine (RiDDLE's groups, also in DBAF's released code)
 
@@ -52,36 +49,3 @@ def flipped(identity: Tensor, key: Tensor, kept: int = 0, share: float = 0.5) ->
     signs = signs[:, :1].clone()
     signs[..., :kept] = 1
     return shared * signs + torch.cat(changed, 1)
-
-
-def turned(identity: Tensor, key: Tensor, angle: float, kept: int = 0) -> Tensor:
-    """Turn neighbouring numbers of an identity code against each other, each pair to the side that a key says.
-
-    Where a change of signs leaves some numbers as they are and makes others their opposite, this moves all alike.
-
-    Args:
-        identity: `(B, L, D)`, D even.
-        key: `(B, 3, D)`; the sign of the first number of a pair is its side. Rows go by its parts as in `flipped`.
-        angle: In degrees; its negative turns back.
-        kept: Numbers of the first row that stay, from its beginning; even.
-
-    Examples:
-        >>> import torch
-        >>> from faceanon.networks.level_edits import turned
-        >>> code, key = torch.randn(2, 14, 8), torch.randn(2, 3, 8)
-        >>> stranger = turned(code, key, 120)
-        >>> torch.allclose(turned(stranger, key, -120), code, atol=1e-5)
-        True
-        >>> torch.allclose(turned(stranger, -key, -120), code, atol=1e-5)
-        False
-    """
-    side = torch.where(key[..., 0::2] < 0, -1.0, 1.0).to(identity.dtype)
-    cosine = math.cos(math.radians(angle))
-    sine = math.sin(math.radians(angle)) * side
-    shared = identity[:, :1]
-    moved = turned_pairs(shared, cosine, sine[:, :1])
-    moved = torch.cat([shared[..., :kept], moved[..., kept:]], -1)
-    changed = []
-    for number, part in enumerate(by_level(identity - shared)):
-        changed.append(turned_pairs(part, cosine, sine[:, number, None]))
-    return moved + torch.cat(changed, 1)

@@ -60,7 +60,6 @@ def published_method(name: str, bundle: Bundle) -> Backbone:
         cid_depth=count(cid, "layers.0.transformer.layers.#.0.norm.weight"),
         cid_heads=cid[f"{first}0.fn.to_qkv.weight"].shape[0] // (3 * _HEAD),
         cid_head_dim=_HEAD,
-        cid_mlp_ratio=cid[f"{first}1.fn.net.0.weight"].shape[0] // cid["linear_w.weight"].shape[0],
         cid_axis="batch",
         cid_form="levels",
         maar_form="cbam",

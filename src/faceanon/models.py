@@ -63,16 +63,6 @@ class Saved:
 
 
 @runtime_checkable
-class Successor(Protocol):
-    """A backbone that continues another method's stages: the same parts under the same names."""
-
-    @property
-    def forerunner(self) -> dict[str, Any]:
-        """`class_path` of the other method, and `init_args` that both share."""
-        ...
-
-
-@runtime_checkable
 class Growing(Protocol):
     """A backbone that may begin as a smaller model of its own kind, with layers that the smaller one has not."""
 
@@ -252,8 +242,7 @@ def _saved(card: dict[str, Any], tensors: dict[str, Tensor], digest: str, path: 
 def load_into(backbone: Backbone, path: str | Path) -> None:
     """Load an earlier stage's backbone strictly; class, arguments and bundle have to agree.
 
-    A backbone with a forerunner loads that one's stages too: of its arguments those that are shared have to agree. One
-    that grows loads a smaller model; the layers that this one has not stay as they are. Its `stage_arguments` may
+    One that grows loads a smaller model; the layers that this one has not stay as they are. Its `stage_arguments` may
     differ: the ones of this stage hold.
 
     Raises:
@@ -262,12 +251,7 @@ def load_into(backbone: Backbone, path: str | Path) -> None:
     saved = read(path)
     own = description(backbone)
     saved_card: dict[str, Any] = {"class_path": saved.class_path, "init_args": saved.init_args, "bundle": saved.bundle}
-    if isinstance(backbone, Successor) and saved.class_path == backbone.forerunner["class_path"]:
-        # Compared is what both methods have: the forerunner's class, and the arguments that are shared.
-        own |= backbone.forerunner
-        given = _with_defaults(saved.init_args, backbone_class(saved.class_path))
-        saved_card["init_args"] = {name: given.get(name) for name in own["init_args"]}
-    elif saved.class_path == own["class_path"]:
+    if saved.class_path == own["class_path"]:
         saved_card["init_args"] = _with_defaults(saved.init_args, type(backbone))
     set_anew = {name: own["init_args"][name] for name in backbone.stage_arguments & saved_card["init_args"].keys()}
     saved_card["init_args"] = saved_card["init_args"] | set_anew

@@ -4,11 +4,9 @@ from backbone_training import trained_parts
 
 from faceanon.backbones.keyed import Keyed
 from faceanon.backbones.mirage import READING, Mirage
-from faceanon.errors import UserError
 from faceanon.key import Secret
-from faceanon.models import check_fit, description, load_backbone, load_into, save_backbone
+from faceanon.models import load_backbone, save_backbone
 from faceanon.networks.keyed_flow import KeyedFlow
-from faceanon.testing import smooth_faces
 from faceanon.types import FaceBatch
 
 SMALL = {"grades": [8, 8]}
@@ -48,31 +46,6 @@ def test_a_password_gives_one_key(backbone):
     keys = backbone.key_from_secret(secret, 2)
     assert keys.shape == (2, *backbone.key_shape)
     assert torch.equal(keys[0], keys[1])
-
-
-@torch.no_grad()
-def test_it_goes_on_from_a_stage_of_keyed_dbaf(keyed, tiny_bundle, tmp_path):
-    save_backbone(keyed, tmp_path / "dbaf")
-    torch.manual_seed(2)
-    backbone = Mirage(str(tiny_bundle), **SMALL).eval()
-    load_into(backbone, tmp_path / "dbaf")
-    image = smooth_faces(64)
-    torch.testing.assert_close(
-        backbone.decode(backbone.encode(image)), keyed.decode(keyed.encode(image)), rtol=0, atol=1e-4
-    )
-    assert torch.equal(backbone.turn.whiten, keyed.turn.whiten)
-
-
-def test_a_forerunner_with_other_parts_or_of_another_kind_is_refused(keyed, backbone, tiny_bundle, tmp_path):
-    save_backbone(keyed, tmp_path / "dbaf")
-    other = Mirage(str(tiny_bundle), **{**SMALL, "grades": [8, 4]})
-    with pytest.raises(UserError, match=r"'code_dim': 16.*'code_dim': 12"):
-        load_into(other, tmp_path / "dbaf")
-    save_backbone(backbone, tmp_path / "mirage")
-    with pytest.raises(UserError, match=r"has backbone faceanon.backbones.mirage"):
-        load_into(keyed, tmp_path / "mirage")
-    with pytest.raises(UserError, match=r"has backbone faceanon.backbones.keyed"):  # resuming is another matter
-        check_fit(description(keyed), backbone, "the checkpoint")
 
 
 def test_it_comes_back_from_disk(backbone, tmp_path):

@@ -146,7 +146,8 @@ class IFADIT(Backbone):
 
     def identity_of(self, embedding: Tensor) -> Tensor:
         """Identity codes of embeddings `(B, E)` of unit length: sqrt(E) times these, so that a mean square is 1."""
-        return self.code_dim**0.5 * embedding
+        entries: Tensor = self.code_dim**0.5 * embedding
+        return entries
 
     def encoder_code(self, image: Tensor, latents: Tensor | None) -> Tensor:
         """The encoder's code `(B, L, D)`; of the latents, where there are any and the encoder takes them."""

@@ -149,8 +149,9 @@ class LinearIFADIT(LinearPerson, IFADIT):
         kept = self.kept_numbers(codes.attributes)
         if self.identity_draft is None:
             return super().w_plus(codes) + kept
-        latent = super().w_plus(replace(codes, attributes=kept))
-        return latent + self.identity_draft(codes.identity)[:, None] + kept
+        latent: Tensor = super().w_plus(replace(codes, attributes=kept))
+        latent = latent + self.identity_draft(codes.identity)[:, None]
+        return latent + kept
 
     @torch.no_grad()
     def calibrate(self, batches: Iterable[FaceBatch]) -> None:

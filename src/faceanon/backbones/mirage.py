@@ -8,9 +8,6 @@
   through DBAF's MAAR; the picture is G(A + E(z'), MAAR).
 - The recovering side has the 8-bit picture x' alone: z' is read off the encoder's code of x' by a linear map, or by the
   recogniser; then z = T_k^-1(z'), as exact as z' was read.
-
-All parts but T have the names and shapes of `backbones.keyed`, so a stage of `dbaf_keyed` with the same settings is
-a start for a stage of Mirage (`init_from`).
 """
 
 from __future__ import annotations
@@ -90,13 +87,7 @@ class Mirage(Keyed):
         }
         # `Keyed` refuses a stretch that is none.
         super().__init__(bundle, turn_stretch=turn_stretch, **shared)
-        self._shared = shared
         flow = KeyedFlow(grades, rounds, swing, turn, turn_stretch)
         # It replaces the linear turn that `Keyed` has built.
         self.turn = flow
         self.key_shape = (flow.key_size,)
-
-    @property
-    def forerunner(self) -> dict[str, Any]:
-        """The method whose stages it can continue from, and the arguments that those must have (`models`)."""
-        return {"class_path": f"{Keyed.__module__}.{Keyed.__qualname__}", "init_args": self._shared}

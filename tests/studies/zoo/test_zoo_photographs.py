@@ -128,14 +128,14 @@ def test_the_words_of_an_ablation_on_photographs(bundle, words):
     settings = _zoo.ZooSettings(None, str(bundle))
     files, options = words(methods["dbaf_no_cid"], methods["dbaf_no_cid"].stages[0], settings)
     assert files == ["dbaf_s1.yaml"]
-    assert options["model.init_args.backbone.init_args.cid_form"] == '"mlp"'
+    assert options["model.init_args.backbone.init_args.cid_form"] == "mlp"
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_ablations_on_photographs_are_trained_and_tested(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("faceanon.backbones.dbaf.STRANGERS", 8)
+    monkeypatch.setattr("faceanon.backbones.dbaf_flips.STRANGERS", 8)
     monkeypatch.setattr(recipes.ZooStage, "batches", lambda *given: 1)
     short = {
         "data": {"init_args": {"versions": 1, "cache": str(tmp_path / "prepared")}},

@@ -1,6 +1,5 @@
 """Fill the papers' tables: what they print, and what we measure.
 
-  faceanon report tables list
   faceanon report tables ifadit-3 dbaf-1 --methods dbaf_keyed=runs/mine/model blur --out runs/tables
   faceanon report tables dbaf-4 --train ffhq --data celebahq --bundle ffhq256 --config configs/trainer/gpu.yaml
 

@@ -1,6 +1,7 @@
 """The objective of iFADIT's second phase as the paper prints it, eqs. (15)-(22).
 
 The norms of eq. (20) are means over entries, and the parser gives the logits of all its classes; both are our reading.
+Without a parser eq. (20) has three terms.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ class PhaseTwoTerms:
     """L_Anon, L_Div, L_DeAnon and L_Img, which eq. (22) adds up.
 
     Args:
-        nets: Has the frozen networks `recogniser` (E_ID), `perceptual` (LPIPS), `landmarks` (E_LM) and `parser` (E_FP).
+        nets: Has the frozen networks `recogniser` (E_ID), `perceptual` (LPIPS), `landmarks` (E_LM), and
+            `parser` (E_FP) where it `has` one.
     """
 
     nets: Any
@@ -74,14 +76,16 @@ class PhaseTwoTerms:
         original = _repeated(original, pictures)
         with torch.no_grad():
             points = self.nets.landmarks(original)
-            classes = self.nets.parser(original)
-        terms = (
+        terms = [
             F.l1_loss(pictures, original),
             self.nets.perceptual(pictures, original).mean(),
             F.l1_loss(self.nets.landmarks(pictures), points),
-            F.mse_loss(self.nets.parser(pictures), classes),
-        )
-        return torch.stack([weight * term for weight, term in zip(weights, terms, strict=True)]).sum()
+        ]
+        if self.nets.has("parser"):
+            with torch.no_grad():
+                classes = self.nets.parser(original)
+            terms.append(F.mse_loss(self.nets.parser(pictures), classes))
+        return torch.stack([weight * term for weight, term in zip(weights, terms, strict=False)]).sum()
 
     def _faces(self, pictures: Tensor) -> Tensor:
         faces: Tensor = self.nets.recogniser(pictures)

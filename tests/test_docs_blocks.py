@@ -43,9 +43,9 @@ SHRINK = {  # command: what is appended, so that it takes seconds
     r".*configs/trainer/gpu\.yaml": "--trainer.accelerator cpu --trainer.precision 32-true",  # most have no GPU
 }
 WRITTEN = {
-    "README.md": ["out.png", "back.png", "runs/dbaf_s1/model", "runs/dbaf_s2/report/report.html"],
+    "README.md": ["out.png", "back.png", "runs/dbaf_flips_s1/model", "runs/dbaf_flips_s2/report/report.html"],
     "anonymize.md": ["party_anon.png", "party_back.png", "party_but_one.png", "hidden/trip/b.png", "restored/a.png"],
-    "train.md": ["runs/dbaf_s2/report/report.html", "hidden.png", "back.png"],
+    "train.md": ["runs/dbaf_flips_s2/report/report.html", "hidden.png", "back.png"],
 }
 TAKE_THE_TERMINAL = (
     "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execvp(sys.argv[1], sys.argv[1:])"

@@ -71,7 +71,7 @@ def test_every_page_but_those_without_a_paper_says_what_holds(maker):
 
 
 def test_figures_are_those_of_the_page_of_figures(maker):
-    row = maker.photographs()["hford"]
+    row = maker.photographs()["hford_flips"]
     made = "\n".join(maker.figures(maker.families()["dbaf"]))
     assert maker._both_judges(row["recovered ↑"]) in made
     assert made.count("| figure |") == 1

@@ -31,25 +31,31 @@ MODELS = {"persona": "persona_photo128"}  # preset: the model that ships
 # Presets that stand on the page of another one; every other preset has a page of its own.
 SHARED = {
     "blur": "classical",
+    "dbaf_flips": "dbaf",
     "dbaf_released": "dbaf",
     "hford": "dbaf",
+    "hford_flips": "dbaf",
+    "ifadit_linear": "ifadit",
     "ifadit_released": "ifadit",
     "mask": "classical",
     "pixelate": "classical",
     "scramble": "classical",
 }
 # Of a table of all methods; the others follow by name.
-FIRST = ("persona", "dbaf", "hford", "ifadit", "rotation", "dbaf_keyed", "riddle")
+FIRST = ("persona", "dbaf_flips", "hford_flips", "ifadit_linear", "rotation", "dbaf_keyed", "riddle", "dbaf", "hford", "ifadit")
 WHAT = {
     "blur": "Gaussian blur",
     "ciagan": "face drawn from landmarks and surroundings (CIAGAN)",
     "dbaf": "identity split off the latent code and edited by a network (DBAF)",
+    "dbaf_flips": "DBAF, and the key changes signs of the code",
     "dbaf_keyed": "DBAF with a recogniser's code that the key turns",
     "dbaf_released": "DBAF as its released code has it",
     "deepprivacy": "face cut out and filled in (DeepPrivacy)",
     "falco": "latent code optimised for each picture (FALCO)",
     "fit": "one network with the password as channels (FIT)",
     "hford": "DBAF one step earlier (HFORD)",
+    "hford_flips": "HFORD, and the key changes signs of the code",
+    "ifadit_linear": "iFADIT, and linear maps draw and read the person",
     "ifadit": "recogniser's code moved by a flow (iFADIT)",
     "ifadit_released": "iFADIT as its released code has it",
     "mask": "grey patch",
@@ -83,7 +89,7 @@ PHOTOGRAPH_ROWS = {
     "pseudonyms of different people alike ↓": "strangers of different people alike ↓",
 }
 PICTURES = {"falco": "18 pictures of 9 real persons"}  # fewer than the others: its search takes half a minute a picture
-README_METHODS = ("persona", "dbaf", "hford", "ifadit", "rotation", "riddle", "deepprivacy", "mask")
+README_METHODS = ("persona", "dbaf_flips", "hford_flips", "ifadit_linear", "rotation", "riddle", "deepprivacy", "mask")
 README_KEYS = ("recognised in the same picture ↓", "recovered from the file ↑", "two keys give one stranger ↓")
 
 

@@ -68,7 +68,7 @@ def test_batches_of_a_method_are_those_of_its_own_configs(tmp_path, monkeypatch)
     monkeypatch.setattr(_zoo, "_fit", lambda method, stage, seed, place, *rest: trained.append((place.name, rest[1])))
     (ifadit,) = find_methods(["ifadit"])
     _zoo.prepare(ifadit, 0, tmp_path, _zoo.ZooSettings(None))
-    assert trained == [("ifadit_s1", 500), ("ifadit_s2", 120)]
+    assert trained == [("ifadit_s1", 500), ("ifadit_s2", 240)]
 
 
 def test_a_further_config_may_say_another_length(tmp_path, monkeypatch):
@@ -145,14 +145,14 @@ def test_ablations_on_photographs_are_trained_and_tested(tmp_path, monkeypatch):
     words = ["--ablations", "hford-4", "--seeds", "0", "--out", str(tmp_path / "zoo")]
     assert main(["zoo", *words, "--config", str(tmp_path / "short.yaml")]) == 0
     told = json.loads((tmp_path / "zoo/zoo.json").read_text())["methods"]
-    assert set(told) == {"hford", "hford_no_adversarial", "hford_no_pretrain", "hford_no_idm", "hford_arm"}
+    assert set(told) == {"hford", "hford_no_adversarial", "hford_no_pretrain", "hford_no_idm", "hford_no_arm"}
     built = {}
     for name in told:
         card = yaml.safe_load((tmp_path / f"zoo/{name}/seed0/hford_s2/model/model.yaml").read_text())
         built[name] = (card["init_args"]["cid_form"], card["init_args"]["maar"])
-    assert built.pop("hford_no_idm") == ("mlp", False)
-    assert built.pop("hford_arm") == ("joint", True)
-    assert set(built.values()) == {("joint", False)}
+    assert built.pop("hford_no_idm") == ("mlp", True)
+    assert built.pop("hford_no_arm") == ("levels", False)
+    assert set(built.values()) == {("levels", True)}
 
 
 def asked_of_a_test(method, model, tmp_path, monkeypatch):

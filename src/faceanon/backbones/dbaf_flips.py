@@ -37,14 +37,14 @@ class DBAFWithFlips(DBAF):
             whose codes are known. Originals are read as before.
         cid_start: Size of CID's first attributes as a share of the usual. Small, a training begins with the whole face
             of the identity source, not with a mixture that no person has.
-        cid_depth: As of `DBAF`: blocks of CID's transformer; 0 leaves CID out.
-        cid_heads: As of `DBAF`: CID's attention heads.
-        cid_head_dim: As of `DBAF`: width of a head.
-        cid_dropout: As of `DBAF`: CID's dropout.
-        cid_axis: As of `DBAF`: what CID attends across.
-        maar: As of `DBAF`: whether encoder features reach the generator.
-        cid_form: As of `DBAF`: what CID is.
-        maar_form: As of `DBAF`: the attention of MAAR.
+        cid_depth: As in `DBAF`.
+        cid_heads: As in `DBAF`.
+        cid_head_dim: As in `DBAF`.
+        cid_dropout: As in `DBAF`.
+        cid_axis: As in `DBAF`.
+        maar: As in `DBAF`.
+        cid_form: As in `DBAF`.
+        maar_form: As in `DBAF`.
 
     Raises:
         UserError: `flip_share` is not between 0 and 1; `flip_stretch` is not above 0.

@@ -33,7 +33,7 @@ class LinearIFADIT(LinearPerson, IFADIT):
 
     Args:
         bundle: Bundle by name or folder.
-        flow_hidden: Width of the flow's sub-networks.
+        flow_hidden: As in `IFADIT`.
         attributes_kept: Numbers of the attribute code, from its beginning, that are added to what M puts out. They hold
             light and skin: M need not learn to copy them.
         identity_draft: How much of a linear map of the identity is added to what M puts out, which then starts at

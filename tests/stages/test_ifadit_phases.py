@@ -123,13 +123,9 @@ def test_an_unknown_term_is_one_clear_line(tiny_bundle, tmp_path):
 
 def test_phase_one_from_a_linear_map_draws_what_the_flow_makes(tiny_bundle, tmp_path, monkeypatch):
     monkeypatch.setattr("faceanon.backbones.ifadit_linear.READER_ROWS", 40)
-    start = {
-        "backbone__init_args__attributes_kept": 3,
-        "backbone__init_args__identity_draft": 1.5,
-        "backbone__init_args__flow_turn": 110.0,
-        "backbone__init_args__flow_hidden": 64,
-        "backbone__init_args__identity_reader": "true",
-    }
+    maps = {"attributes_kept": 3, "identity_draft": 1.5, "identity_reader": True, "flow_turn": 110.0, "flow_hidden": 64}
+    linear = "faceanon.backbones.ifadit_linear.LinearIFADIT"
+    start = {"backbone": json.dumps({"class_path": linear, "init_args": {"bundle": str(tiny_bundle), **maps}})}
     fit("ifadit_s1", tiny_bundle, tmp_path / "s1", pairing="roll", keyed_share=1.0, trainable="[mapper]", **start)
     state = checkpoint(tmp_path / "s1")["state_dict"]
     # Measured before the first batch, in the backbone and in its average.

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 import yaml
 
-from faceanon.files import save_tensors
+from faceanon.files import load_tensors, save_tensors
 from faceanon.weights.bundle import Bundle, network_class
 from faceanon.weights.checksums import write_checksums
 
@@ -37,6 +37,18 @@ NETWORKS = {
     ),
     "discriminator": ("stylegan2.Discriminator", {"size": 64, "channels": {4: 8, 8: 8, 16: 8, 32: 8, 64: 8}}),
 }
+
+
+def give_noise_strengths(folder: Path) -> None:
+    """Let the generator of a bundle add its noise, or what takes its place: untrained, all strengths are 0."""
+    file = folder / "generator.safetensors"
+    tensors = load_tensors(file)
+    strengths = [name for name in tensors if name.endswith("noise.weight")]
+    assert strengths
+    for name in strengths:
+        tensors[name] = torch.full_like(tensors[name], 0.1)
+    save_tensors(file, tensors)
+    assert write_checksums(folder) == []
 
 
 def make_sealed_bundle(folder: Path) -> Path:
@@ -116,17 +128,30 @@ def make_latent_bundle(folder: Path, without: tuple[str, ...] = (), encoder: str
     return folder
 
 
-def make_tiny_bundle(folder: Path, seed: int = 0) -> Path:
-    """Write the bundle into `folder`; deterministic from the seed."""
+def make_tiny_bundle(folder: Path, seed: int = 0, side: int = 64) -> Path:
+    """Write the bundle into `folder`; deterministic from the seed.
+
+    Args:
+        folder: Where it is written.
+        seed: Of the weights.
+        side: Of the pictures that are drawn: 64, or 128, which the encoder shrinks as 256 px encoders do at 1024.
+    """
     entries = {}
+    larger = {}
+    if side == 128:
+        larger = {"generator": {"size": 128}, "discriminator": {"size": 128}, "encoder": {"stylegan_size": 128}}
+        larger |= {role: {"image_size": 128} for role in ("recogniser", "judge", "landmarks")}
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        for role, (name, init) in NETWORKS.items():
+        for role, (name, usual) in NETWORKS.items():
+            init = usual | larger.get(role, {})
+            if "channels" in init:
+                init["channels"] = {**init["channels"], side: 8}
             path = f"faceanon.networks.{name}"
             net = network_class(path)(**init)
             save_tensors(folder / f"{role}.safetensors", net.state_dict())
             entries[role] = {"name": f"tiny_{role}", "class": path, "init": init, "file": f"{role}.safetensors"}
-    save_tensors(folder / "latent_avg.safetensors", {"latent_avg": torch.zeros(10, 16)})
+    save_tensors(folder / "latent_avg.safetensors", {"latent_avg": torch.zeros(2 * side.bit_length() - 4, 16)})
     entries["encoder"]["latent_avg"] = "latent_avg.safetensors"
     # An untrained parser may see one class everywhere: all count as edited, so that a blending method draws something.
     parsing = {
@@ -136,7 +161,7 @@ def make_tiny_bundle(folder: Path, seed: int = 0) -> Path:
         "parts": [4, 5, 6, 7],
         "occluder": 9,
     }
-    spec = {"name": "tiny64", "image_size": 64, "parsing": parsing, "networks": entries}
+    spec = {"name": f"tiny{side}", "image_size": side, "parsing": parsing, "networks": entries}
     (folder / "bundle.yaml").write_text(yaml.safe_dump(spec, sort_keys=False))
     assert write_checksums(folder) == []
     return folder

@@ -1,5 +1,6 @@
 """Every shipped YAML goes through the real command line's parser, and says what it sets."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,8 @@ from faceanon.backbones.dbaf import DBAF
 from faceanon.backbones.presets import backbone_class
 from faceanon.errors import UserError
 from faceanon.stages.base import trainable_parameters
-from faceanon.studies.tables.spec import load_table
+from faceanon.studies.tables.full_scale import recipes
+from faceanon.studies.tables.spec import as_typed, load_table
 from faceanon.testing import smooth_faces
 from faceanon.training import cli as training
 
@@ -74,7 +76,7 @@ def test_dbaf_and_hford_on_photographs_are_the_paper_s_stages_with_what_photogra
     backbone = given.init_args.backbone.init_args
     # Light and skin are kept by `keep_light`, so fewer numbers have to stay.
     assert backbone.flips == 8
-    assert (backbone.keep_light > 0) == stage.endswith("_s2")
+    assert (given.init_args.frame.keep_light > 0) == stage.endswith("_s2")
     assert given.init_args.weights.parsing == 0
     assert not backbone.maar
 
@@ -103,6 +105,32 @@ def test_a_stage_of_a_paper_stands_on_its_public_networks_and_your_photographs(p
     assert config.model.init_args.backbone.init_args.bundle == "ffhq256"
     assert config.data.class_path == "faceanon.data.folder.FolderFaces"
     assert config.data.init_args.image_size == 256
+
+
+@pytest.mark.parametrize("card", names("gpu"))
+@pytest.mark.parametrize("name", [name for name in STAGES if name.startswith("paper/")])
+def test_a_card_s_config_goes_behind_a_paper_s_stage(parse, name, card, monkeypatch):
+    monkeypatch.setattr("faceanon.training.precision.has_bfloat16", lambda: True)
+    config = parse("--config", CONFIGS / name, "--config", CONFIGS / card)
+    batch = config.data.init_args.batch_size
+    assert batch % config.model.init_args.accumulate == 0
+    assert batch == parse("--config", CONFIGS / name).data.init_args.batch_size
+    assert config.trainer.precision == "bf16-mixed"
+    # FFHQ's 70,000 pictures fit.
+    assert config.data.init_args.memory_limit * 1e9 > 70_000 * 256**2 * 3
+
+
+@pytest.mark.parametrize("table", ["dbaf-4", "hford-4", "ifadit-5"])
+def test_every_row_of_an_ablation_has_a_recipe_at_full_scale(parse, table):
+    named = recipes(load_table(table))
+    paper = {row.ours[0] for row in load_table(table).rows if row.paper}
+    assert set(named) == paper
+    for name, trainings in named.items():
+        for stage in trainings:
+            assert stage.config.startswith("paper/"), name
+            config = parse("--config", CONFIGS / f"{stage.config}.yaml", *as_typed(stage.set))
+            whole = parse("--config", CONFIGS / f"{stage.config}.yaml")
+            assert (config.model != whole.model or config.trainer != whole.trainer) == bool(stage.set)
 
 
 def test_a_test_does_not_log_over_the_training(parse):
@@ -148,7 +176,7 @@ def plain(value):
 
 
 def ablations():
-    for table in ("dbaf-4", "hford-3", "ifadit-5"):
+    for table in ("dbaf-4", "hford-4", "ifadit-5"):
         for row in load_table(table).rows:
             for number, training_of in enumerate(row.train):
                 if training_of.set:
@@ -166,9 +194,40 @@ def test_an_ablation_changes_each_setting_that_it_names(parse, ablation):
         found = plain(after[name])
         if isinstance(value, dict) and "class_path" in value:
             assert found["class_path"] == value["class_path"]
+        elif isinstance(value, dict):
+            # What it leaves out has its default.
+            assert value.items() <= found.items()
         else:
             assert found == value
         assert found != plain(before.get(name))
+
+
+PAPER_ABLATIONS = {
+    "dbaf_s1": {"backbone.init_args.cid_form": "mlp"},
+    "dbaf_s2": {"mixtures.contrastive": 1.0},
+    "hford_s1": {"weights.adversarial": 0.0, "hand_on": False},
+    "hford_s2": {"backbone.init_args.maar": False, "trainable": ["cid", "kria"]},
+    "ifadit_s2": {"extra_weights.image": 0.0, "trainable": ["flow"]},
+}
+
+
+@pytest.mark.parametrize("stage", PAPER_ABLATIONS)
+def test_a_paper_s_ablation_is_an_option_of_its_stage(parse, stage):
+    """The options of docs/reference/tables.md."""
+    given = PAPER_ABLATIONS[stage]
+    words = []
+    for name, value in given.items():
+        text = value if isinstance(value, str) else json.dumps(value)
+        words.append(f"--model.init_args.{name}={text}")
+    found = parse("--config", CONFIGS / f"paper/{stage}.yaml", *words).model.init_args
+    for name, value in given.items():
+        place = found
+        for part in name.split("."):
+            place = place[part]
+        assert plain(place) == value
+    if "mixtures.contrastive" in given:
+        # Weights that are not named are stage 1's own.
+        assert found.mixtures.reconstruction == 3.5
 
 
 @pytest.mark.parametrize("parts", [["kria"], ["cid", "maar", "kria"], ["cid", "kria", "generator"]])

@@ -48,16 +48,16 @@ def test_an_argument_that_came_later_has_its_default(saved, tiny_bundle, tmp_pat
     """A model of an earlier release goes on in this one, as long as the run does not ask for what is new."""
     backbone, folder = saved
     card = yaml.safe_load((folder / "model.yaml").read_text())
-    del card["init_args"]["blend"]
+    del card["init_args"]["maar"]
     shutil.copytree(folder, tmp_path / "earlier")
     (tmp_path / "earlier/model.yaml").write_text(yaml.safe_dump(card))
     again = DBAF(str(tiny_bundle), **SMALL)
     load_into(again, tmp_path / "earlier")
     assert all(torch.equal(value, backbone.state_dict()[name]) for name, value in again.state_dict().items())
     check_fit(card, again, "the checkpoint")
-    newer = DBAF(str(tiny_bundle), **{**SMALL, "blend": True})
-    refuse("'blend': False.*'blend': True", load_into, newer, tmp_path / "earlier")
-    refuse("'blend': False.*'blend': True", check_fit, card, newer, "the checkpoint")
+    newer = DBAF(str(tiny_bundle), **{**SMALL, "maar": False})
+    refuse("'maar': True.*'maar': False", load_into, newer, tmp_path / "earlier")
+    refuse("'maar': True.*'maar': False", check_fit, card, newer, "the checkpoint")
 
 
 def test_hand_over_refuses_another_bundle(saved, tmp_path):

@@ -22,9 +22,7 @@ from torch import Tensor
 
 from faceanon.errors import UserError
 from faceanon.files import load_strictly, save_tensors
-from faceanon.networks.mobileface_v2 import convert_mobileface_v2
-from faceanon.networks.squeezenet import convert_squeezenet
-from faceanon.networks.unet_small import convert_small_unet
+from faceanon.networks.unet_small import CHANNEL_OF_CLASS
 from faceanon.weights.bundle import Bundle, network_class
 from faceanon.weights.checksums import write_checksums
 
@@ -53,6 +51,53 @@ PRIORS: dict[int, tuple[dict[str, object], dict[str, object], dict[int, int]]] =
         {4: 192, 8: 192, 16: 128, 32: 64, 64: 32, 128: 16},
     ),
 }
+
+
+def convert_mobileface_v2(public: Mapping[str, Tensor], blocks: int = 12) -> dict[str, Tensor]:
+    """State dict of `MobileFaceV2` from the published one.
+
+    Args:
+        public: Tensors by MXNet's names behind `arg__` or `aux__`, e.g. `arg__convolution0_weight`.
+        blocks: Number of blocks, of three convolutions each.
+
+    Raises:
+        KeyError: A tensor is missing.
+    """
+    layers = [("stem", "conv1", "bn1")]
+    for block in range(blocks):
+        for number, part in enumerate(("expand", "depthwise", "project"), 3 * block):
+            layers.append((f"blocks.{block}.{part}", f"convolution{number}", f"batchnorm{number}"))
+    state = {"stem.0.bias": public["arg__conv1_bias"], "head.1.weight": public["arg__fc5_weight"]}
+    for ours, conv, norm in layers:
+        state[f"{ours}.0.weight"] = public[f"arg__{conv}_weight"]
+        state |= _norm(f"{ours}.1", norm, public)
+    return state | _norm("head.2", "fc5_bn", public)
+
+
+def _norm(ours: str, theirs: str, public: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {
+        f"{ours}.weight": public[f"arg__{theirs}_gamma"],
+        f"{ours}.bias": public[f"arg__{theirs}_beta"],
+        f"{ours}.running_mean": public[f"aux__{theirs}_moving_mean"],
+        f"{ours}.running_var": public[f"aux__{theirs}_moving_var"],
+        f"{ours}.num_batches_tracked": torch.tensor(0),
+    }
+
+
+def convert_squeezenet(public: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """State dict of `SqueezeNetFeatures` from tensors named as `fire2_squeeze1x1.weight`."""
+    converted = {}
+    for name, tensor in public.items():
+        converted[name.replace("_", ".", 1)] = tensor
+    return converted
+
+
+def convert_small_unet(public: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """State dict of `SmallUNet` with the classes in CelebAMask-HQ's order, from the published one."""
+    state = dict(public)
+    for name in ("out.weight", "out.bias"):
+        state[name] = public[name][list(CHANNEL_OF_CLASS)]
+    return state
 
 
 def crop(margin: float = 0.0) -> list[float]:

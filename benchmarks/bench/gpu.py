@@ -29,6 +29,8 @@ SIZES: dict[int, tuple[int, ...]] = {256: (2, 8, 32), 64: (4,)}
 """Batches by side of the faces in px; 64 px is for trials of the script on a CPU."""
 ON_CPU: dict[str, Any] = {"backend": "eager", "cuda_graphs": False}
 """What a CPU, perhaps without a C++ compiler, has in place of inductor's kernels."""
+# The form of the terms that the reference step knows; the calls are those of every form.
+FORM = {"objective": "means", "latent_norm": "spread"}
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,7 @@ class Accelerated:
     def __init__(self, settings: Settings, recipe: Recipe, way: Way, r1_interval: int = 16) -> None:
         self.stack = ExitStack()
         folder = Path(self.stack.enter_context(tempfile.TemporaryDirectory()))
-        stage = build_stage(recipe, r1_interval=r1_interval)
+        stage = build_stage(recipe, r1_interval=r1_interval, **FORM)
         changed = {}
         if way.settings and not settings.cuda:
             changed = ON_CPU
@@ -110,7 +112,7 @@ class Accelerated:
 
 def reference(settings: Settings, recipe: Recipe) -> Work:
     """The released pattern, float32, uncompiled."""
-    stage = build_stage(recipe)
+    stage = build_stage(recipe, **FORM)
     _place(stage, settings)
     # This also freezes what the stage does not train.
     first, second = stage.configure_optimizers()

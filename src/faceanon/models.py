@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import inspect
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import torch
 import yaml
-from torch import Tensor
+from torch import Tensor, nn
 
 from faceanon import __version__
 from faceanon.backbones.base import Backbone
+from faceanon.backbones.frame_options import AS_DRAWN, FrameOptions
 from faceanon.backbones.in_frame import InMeshFrame, in_use
 from faceanon.backbones.presets import backbone_class
 from faceanon.errors import UserError
@@ -34,6 +35,7 @@ from faceanon.weights.pairing import short
 
 WEIGHTS = "weights.safetensors"
 CARD = "model.yaml"
+DISCRIMINATOR = "discriminator.safetensors"
 _PARTS = ("generator", "encoder", "latent_avg")
 
 
@@ -45,6 +47,7 @@ class Saved:
         class_path: Import path of its class.
         init_args: Its constructor's arguments.
         bundle: Name and fingerprint of the bundle it was trained on.
+        frame: Its `FrameOptions`, those that are given.
         tensors: Its state dict.
         sha256: Of the weights file.
         source: Where it was read.
@@ -53,19 +56,10 @@ class Saved:
     class_path: str
     init_args: dict[str, Any]
     bundle: dict[str, str]
+    frame: dict[str, Any]
     tensors: dict[str, Tensor]
     sha256: str
     source: str
-
-
-@runtime_checkable
-class Successor(Protocol):
-    """A backbone that continues another method's stages: the same parts under the same names."""
-
-    @property
-    def forerunner(self) -> dict[str, Any]:
-        """`class_path` of the other method, and `init_args` that both share."""
-        ...
 
 
 @runtime_checkable
@@ -96,10 +90,17 @@ def default_model() -> Path:
 
 
 def description(backbone: Backbone) -> dict[str, Any]:
-    """What a card says of a backbone: class, arguments, bundle."""
+    """What a card says of a backbone: class, arguments, bundle, and options of the frame where there are any."""
     kind = type(backbone)
     bundle = {"name": backbone.bundle.name, "fingerprint": backbone.bundle.fingerprint}
-    return {"class_path": f"{kind.__module__}.{kind.__qualname__}", "init_args": backbone.init_args, "bundle": bundle}
+    card: dict[str, Any] = {
+        "class_path": f"{kind.__module__}.{kind.__qualname__}",
+        "init_args": backbone.init_args,
+        "bundle": bundle,
+    }
+    if backbone.frame_options != AS_DRAWN:
+        card["frame"] = asdict(backbone.frame_options)
+    return card
 
 
 def save_backbone(backbone: Backbone, folder: Path, half: bool = False, int8: bool = False) -> str:
@@ -127,6 +128,39 @@ def save_backbone(backbone: Backbone, folder: Path, half: bool = False, int8: bo
     return digest
 
 
+def save_discriminator(discriminator: nn.Module, folder: Path) -> None:
+    """Write what trained against a backbone into the folder of its model, for the next stage."""
+    save_tensors(folder / DISCRIMINATOR, discriminator.state_dict())
+
+
+def load_discriminator(discriminator: nn.Module, path: str | Path) -> None:
+    """Load an earlier stage's discriminator strictly.
+
+    Args:
+        discriminator: To be loaded.
+        path: An exported folder, or a checkpoint.
+
+    Raises:
+        UserError: None lies there, or one of other shapes.
+    """
+    path = Path(path)
+    if path.is_dir():
+        file = path / DISCRIMINATOR
+        if not file.is_file():
+            raise UserError(
+                f"hand_on: {path} holds no discriminator; train the earlier stage with hand_on, or set it off"
+            )
+        load_strictly(discriminator, load_tensors(file), str(file))
+        return
+    tensors = {}
+    for name, value in _checkpoint(path)["state_dict"].items():
+        if name.startswith("discriminator."):
+            tensors[name.removeprefix("discriminator.")] = value
+    if not tensors:
+        raise UserError(f"hand_on: {path} holds no discriminator; train the earlier stage with one, or set it off")
+    load_strictly(discriminator, tensors, str(path))
+
+
 def read(path: str | Path) -> Saved:
     """Read an exported folder, one of `checkpoints/` by name, or a `.ckpt`; nothing in it is executed.
 
@@ -151,18 +185,24 @@ def read(path: str | Path) -> Saved:
 
 
 def _read_checkpoint(path: Path) -> Saved:
+    content = _checkpoint(path)
+    tensors = {}
+    for name, value in content["state_dict"].items():
+        # The averaged weights are what is exported and used.
+        if name.startswith("ema."):
+            tensors[name.removeprefix("ema.")] = value
+    return _saved(_checked(content["faceanon"], path), tensors, sha256(path), path)
+
+
+def _checkpoint(path: Path) -> dict[str, Any]:
+    """A checkpoint's `faceanon` (unchecked) and `state_dict` of tensors; nothing in it is executed."""
     try:
         # First: torch would unpack all of it into memory.
         refuse_bomb(path)
         content = torch.load(path, map_location="cpu", weights_only=True)
         card = content["faceanon"]
-        state = content["state_dict"]
-        tensors = {}
-        for name, value in state.items():
-            # The averaged weights are what is exported and used.
-            if name.startswith("ema."):
-                tensors[name.removeprefix("ema.")] = value
-        if not all(isinstance(value, Tensor) for value in tensors.values()):
+        state = dict(content["state_dict"])
+        if not all(isinstance(value, Tensor) for value in state.values()):
             raise TypeError("a state dict of other things than tensors")
     except UserError:
         raise
@@ -170,7 +210,7 @@ def _read_checkpoint(path: Path) -> Saved:
         raise UserError(
             f"{path} is not a checkpoint of a faceanon stage, or it is damaged; train again or choose another"
         ) from error
-    return _saved(_checked(card, path), tensors, sha256(path), path)
+    return {"faceanon": card, "state_dict": state}
 
 
 def _checked(card: object, source: str | Path) -> dict[str, Any]:
@@ -187,20 +227,22 @@ def _checked(card: object, source: str | Path) -> dict[str, Any]:
         odd = ["init_args"]
     if not odd and not isinstance(entries["bundle"].get("fingerprint"), str):
         odd = ["bundle"]
+    if not odd and not isinstance(entries.get("frame", {}), dict):
+        odd = ["frame"]
     if odd:
         raise UserError(f"{source} does not describe a backbone: {odd[0]} is missing or damaged; export it again")
     return entries
 
 
 def _saved(card: dict[str, Any], tensors: dict[str, Tensor], digest: str, path: Path) -> Saved:
-    return Saved(card["class_path"], card["init_args"], card["bundle"], tensors, digest, str(path))
+    frame = card.get("frame", {})
+    return Saved(card["class_path"], card["init_args"], card["bundle"], frame, tensors, digest, str(path))
 
 
 def load_into(backbone: Backbone, path: str | Path) -> None:
     """Load an earlier stage's backbone strictly; class, arguments and bundle have to agree.
 
-    A backbone with a forerunner loads that one's stages too: of its arguments those that are shared have to agree. One
-    that grows loads a smaller model; the layers that this one has not stay as they are. Its `stage_arguments` may
+    One that grows loads a smaller model; the layers that this one has not stay as they are. Its `stage_arguments` may
     differ: the ones of this stage hold.
 
     Raises:
@@ -209,12 +251,7 @@ def load_into(backbone: Backbone, path: str | Path) -> None:
     saved = read(path)
     own = description(backbone)
     saved_card: dict[str, Any] = {"class_path": saved.class_path, "init_args": saved.init_args, "bundle": saved.bundle}
-    if isinstance(backbone, Successor) and saved.class_path == backbone.forerunner["class_path"]:
-        # Compared is what both methods have: the forerunner's class, and the arguments that are shared.
-        own |= backbone.forerunner
-        given = _with_defaults(saved.init_args, backbone_class(saved.class_path))
-        saved_card["init_args"] = {name: given.get(name) for name in own["init_args"]}
-    elif saved.class_path == own["class_path"]:
+    if saved.class_path == own["class_path"]:
         saved_card["init_args"] = _with_defaults(saved.init_args, type(backbone))
     set_anew = {name: own["init_args"][name] for name in backbone.stage_arguments & saved_card["init_args"].keys()}
     saved_card["init_args"] = saved_card["init_args"] | set_anew
@@ -331,7 +368,9 @@ def _named(bundle: dict[str, Any]) -> str:
 def _built(saved: Saved) -> Backbone:
     kind = backbone_class(saved.class_path)
     try:
-        return kind(**saved.init_args)
+        backbone = kind(**saved.init_args)
+        backbone.frame_options = FrameOptions(**saved.frame)
+        return backbone
     except (UserError, ImportError):
         raise
     except Exception as error:  # arguments from outside make a network raise whatever it stumbles over

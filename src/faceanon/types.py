@@ -120,6 +120,23 @@ class Codes:
 
 
 @dataclass(frozen=True)
+class Mixed:
+    """What stage 1 draws of B pictures.
+
+    Args:
+        source: `(B,)` row of every identity source.
+        codes: Codes of the mixtures.
+        pictures: `(B, 3, S, S)`.
+        latents: `(B, C, h, h)` behind the pictures, of a method that draws a codec's latents.
+    """
+
+    source: Tensor
+    codes: Codes
+    pictures: Tensor
+    latents: Tensor | None = None
+
+
+@dataclass(frozen=True)
 class Branches:
     """The five pictures of a batch and the codes behind them; or only the two that one key needs.
 
@@ -136,6 +153,7 @@ class Branches:
             of the anonymized pictures.
         wrong: Codes that the two wrong keys open, `(2 B, ...)`; None where they are not drawn.
         latents: Of all pictures, `(5 B, C, h, h)` or fewer, where the method draws a codec's latents.
+        mixed: What stage 1 draws of the batch, in a training that has the objectives of both stages.
 
     Examples:
         >>> import torch
@@ -155,6 +173,7 @@ class Branches:
     keys: Tensor
     wrong: Codes | None = None
     latents: Tensor | None = None
+    mixed: Mixed | None = None
 
     @property
     def size(self) -> int:

@@ -4,9 +4,10 @@ import pytest
 import torch
 
 from bundles import make_tiny_bundle
-from faceanon.backbones.dbaf import DBAF, flipped, turned
+from faceanon.backbones.dbaf_flips import DBAFWithFlips
 from faceanon.errors import UserError
 from faceanon.models import load_into, save_backbone
+from faceanon.networks.level_edits import flipped
 from faceanon.testing import check_backbone
 
 SMALL = {"cid_depth": 1, "cid_heads": 2, "cid_head_dim": 8}
@@ -42,47 +43,15 @@ def test_with_more_signs_changed_strangers_are_the_opposite_and_two_keys_stay_ap
         assert torch.cosine_similarity(one[:, 0], two[:, 0]).item() == pytest.approx(alike, abs=0.06)
 
 
-def test_a_turn_is_undone_by_its_own_key_and_moves_all_numbers_alike():
-    torch.manual_seed(0)
-    code, key, other = torch.randn(4, 14, 1024), torch.randn(4, 3, 1024), torch.randn(4, 3, 1024)
-    stranger = turned(code, key, 120, kept=4)
-    torch.testing.assert_close(turned(stranger, key, -120, kept=4), code, rtol=1e-4, atol=1e-5)
-    assert torch.equal(stranger[:, 0, :4], code[:, 0, :4])
-    # Minus a half is the cosine of 120 degrees; another key has a quarter of the right one, as under changes of sign.
-    wrong = turned(stranger, other, -120, kept=4)
-    person = code[:, 0, 4:]
-    assert torch.cosine_similarity(stranger[:, 0, 4:], person).tolist() == pytest.approx([-0.5] * 4, abs=0.05)
-    assert torch.cosine_similarity(wrong[:, 0, 4:], person).tolist() == pytest.approx([0.25] * 4, abs=0.12)
-
-
-def test_the_right_key_turns_and_stretches_back(bundle):
-    torch.manual_seed(0)
-    method = DBAF(bundle, flips=2, turn_angle=120, flip_stretch=1.25, **SMALL).eval()
-    size = method.image_size
-    identity = method.encode(torch.rand(2, 3, size, size) * 2 - 1).identity
-    key = method.sample_key(2)
-    with torch.no_grad():
-        stranger = method.transform(identity, key)
-        torch.testing.assert_close(stranger[:, 0, :2], identity[:, 0, :2])
-        back = method.transform(stranger, key, inverse=True)
-    torch.testing.assert_close(back, identity, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize(("flips", "angle"), [(None, 120.0), (3, 120.0), (2, 0.0), (2, 180.0)])
-def test_a_turn_that_is_none_or_has_nothing_to_turn_is_told(bundle, flips, angle):
-    with pytest.raises(UserError, match="turn_angle is"):
-        DBAF(bundle, flips=flips, turn_angle=angle, **SMALL)
-
-
 @pytest.mark.parametrize("share", [0, 1, -0.5])
 def test_a_share_that_is_none_is_told(bundle, share):
     with pytest.raises(UserError, match="flip_share is"):
-        DBAF(bundle, flips=2, flip_share=share, **SMALL)
+        DBAFWithFlips(bundle, flips=2, flip_share=share, **SMALL)
 
 
 def test_before_any_training_the_right_key_brings_the_code_back(bundle):
     torch.manual_seed(0)
-    method = DBAF(bundle, flips=2, **SMALL).eval()
+    method = DBAFWithFlips(bundle, flips=2, **SMALL).eval()
     size = method.image_size
     codes = method.encode(torch.rand(2, 3, size, size) * 2 - 1)
     key, wrong = method.sample_key(4).chunk(2)
@@ -96,8 +65,8 @@ def test_before_any_training_the_right_key_brings_the_code_back(bundle):
 
 def test_a_stretch_draws_strangers_farther_from_the_mean_and_the_way_back_divides_again(bundle):
     torch.manual_seed(0)
-    plain = DBAF(bundle, flips=2, **SMALL).eval()
-    method = DBAF(bundle, flips=2, flip_stretch=1.5, **SMALL).eval()
+    plain = DBAFWithFlips(bundle, flips=2, **SMALL).eval()
+    method = DBAFWithFlips(bundle, flips=2, flip_stretch=1.5, **SMALL).eval()
     size = method.image_size
     codes = method.encode(torch.rand(2, 3, size, size) * 2 - 1)
     key = method.sample_key(2)
@@ -111,26 +80,21 @@ def test_a_stretch_draws_strangers_farther_from_the_mean_and_the_way_back_divide
         torch.testing.assert_close(back, codes.identity, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize(("flips", "stretch"), [(2, 0), (2, -1.0), (None, 1.5)])
-def test_a_stretch_that_is_none_or_has_nothing_to_stretch_is_told(bundle, flips, stretch):
+@pytest.mark.parametrize(("flips", "stretch"), [(2, 0), (2, -1.0)])
+def test_a_stretch_that_is_none_is_told(bundle, flips, stretch):
     with pytest.raises(UserError, match="flip_stretch is"):
-        DBAF(bundle, flips=flips, flip_stretch=stretch, **SMALL)
+        DBAFWithFlips(bundle, flips=flips, flip_stretch=stretch, **SMALL)
 
 
-def test_a_later_stage_may_change_share_stretch_corrections_and_light(bundle, tmp_path):
-    save_backbone(DBAF(bundle, flips=2, flip_share=0.7, **SMALL), tmp_path)
-    method = DBAF(bundle, flips=2, flip_share=0.8, flip_stretch=1.4, corrections=1, keep_light=0.2, **SMALL)
+def test_a_later_stage_may_change_share_and_stretch(bundle, tmp_path):
+    save_backbone(DBAFWithFlips(bundle, flips=2, flip_share=0.7, **SMALL), tmp_path)
+    method = DBAFWithFlips(bundle, flips=2, flip_share=0.8, flip_stretch=1.4, **SMALL)
     load_into(method, tmp_path)
-    assert (method.flip_share, method.flip_stretch, method.corrections, method.keep_light) == (0.8, 1.4, 1, 0.2)
-
-
-def test_corrections_that_are_none_are_told(bundle):
-    with pytest.raises(UserError, match="corrections is -1"):
-        DBAF(bundle, corrections=-1, **SMALL)
+    assert (method.flip_share, method.flip_stretch) == (0.8, 1.4)
 
 
 def test_kria_learns_what_to_add(bundle):
-    method = DBAF(bundle, flips=0, **SMALL)
+    method = DBAFWithFlips(bundle, flips=0, **SMALL)
     size = method.image_size
     codes = method.encode(torch.rand(2, 3, size, size) * 2 - 1)
     method.edit(codes, method.sample_key(2)).identity.square().sum().backward()
@@ -138,6 +102,18 @@ def test_kria_learns_what_to_add(bundle):
         assert level.net[-1].weight.grad.any()
 
 
-@pytest.mark.parametrize("angle", [None, 120.0])
-def test_it_keeps_the_contract_of_a_method(bundle, angle):
-    check_backbone(DBAF(bundle, flips=2, flip_stretch=1.5, turn_angle=angle, **SMALL))
+def test_it_keeps_the_contract_of_a_method(bundle):
+    check_backbone(DBAFWithFlips(bundle, flips=2, flip_stretch=1.5, **SMALL))
+
+
+@torch.no_grad()
+def test_a_small_start_of_cid_leaves_the_identity_the_whole_code(bundle):
+    images = torch.rand(2, 3, 64, 64, generator=torch.Generator().manual_seed(1)) * 2 - 1
+    found = {}
+    for start in (1.0, 0.05):
+        torch.manual_seed(0)
+        found[start] = DBAFWithFlips(bundle, cid_start=start, **SMALL).eval().encode(images)
+    usual = found[1.0]
+    small = found[0.05]
+    torch.testing.assert_close(small.identity + small.attributes, usual.identity + usual.attributes)
+    assert small.attributes.square().mean() < 0.01 * usual.attributes.square().mean()

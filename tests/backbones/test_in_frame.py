@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from faceanon.backbones.classical import Blur
-from faceanon.backbones.dbaf import DBAF
+from faceanon.backbones.dbaf_flips import DBAFWithFlips
+from faceanon.backbones.frame_options import FrameOptions
 from faceanon.backbones.in_frame import InMeshFrame, in_use
 from faceanon.data.prepared import shipped_faces, shipped_pictures
 from faceanon.key import Secret
@@ -24,7 +25,7 @@ def faces():
 def plain():
     torch.manual_seed(0)
     # Untrained: KRIA adds nothing, and the key changes signs.
-    return DBAF("photo128_prior", flips=10, **SMALL).eval().requires_grad_(False)
+    return DBAFWithFlips("photo128_prior", flips=10, **SMALL).eval().requires_grad_(False)
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +78,8 @@ def test_the_three_steps_give_what_anonymize_gives(method, faces, keys):
 @torch.no_grad()
 def test_a_correction_has_the_right_code_read(plain, method, faces, keys):
     torch.manual_seed(0)
-    corrected = DBAF("photo128_prior", flips=10, corrections=1, **SMALL).eval()
+    corrected = DBAFWithFlips("photo128_prior", flips=10, **SMALL).eval()
+    corrected.frame_options = FrameOptions(corrections=1)
     corrected.load_state_dict(plain.state_dict())
     corrected = in_use(corrected)
     codes = method.encode(faces)
@@ -95,9 +97,10 @@ def test_a_correction_has_the_right_code_read(plain, method, faces, keys):
 @torch.no_grad()
 def test_light_and_skin_of_the_picture_stay_there_and_back(plain, method, faces, keys):
     torch.manual_seed(0)
-    lit = DBAF("photo128_prior", flips=0, keep_light=0.16, **SMALL).eval()
+    lit = DBAFWithFlips("photo128_prior", flips=0, **SMALL).eval()
+    lit.frame_options = FrameOptions(keep_light=0.16)
     lit.load_state_dict(plain.state_dict())
-    unlit = DBAF("photo128_prior", flips=0, **SMALL).eval()
+    unlit = DBAFWithFlips("photo128_prior", flips=0, **SMALL).eval()
     unlit.load_state_dict(plain.state_dict())
     lit = in_use(lit)
     mesh = lit.bundle.landmarks(faces)
@@ -130,4 +133,4 @@ def test_it_is_the_method_inside_to_whoever_asks(method, plain):
 def test_methods_without_need_of_a_frame_go_without(tiny_bundle):
     blur = Blur("photo128_prior")
     assert in_use(blur) is blur
-    assert not isinstance(in_use(DBAF(str(tiny_bundle), **SMALL)), InMeshFrame)
+    assert not isinstance(in_use(DBAFWithFlips(str(tiny_bundle), **SMALL)), InMeshFrame)

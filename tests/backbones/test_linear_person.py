@@ -130,8 +130,6 @@ def test_numbers_that_cannot_be_are_one_line(tiny_bundle):
         Mirage(str(tiny_bundle), turn_stretch=-1)
     with pytest.raises(UserError, match="turn is 180"):
         Mirage(str(tiny_bundle), turn=180)
-    with pytest.raises(UserError, match="give one of them"):
-        Keyed(str(tiny_bundle), reader=True, identity_reader=True)
 
 
 @torch.no_grad()

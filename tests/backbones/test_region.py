@@ -13,7 +13,6 @@ from bundles import make_latent_bundle
 from faceanon.backbones.ciagan import CIAGAN, LINES
 from faceanon.backbones.deepprivacy import DeepPrivacy
 from faceanon.backbones.ifadit import IFADIT
-from faceanon.backbones.keyed import Keyed
 from faceanon.backbones.region import face_hole, face_region
 from faceanon.errors import UserError
 from faceanon.networks.hull import convex_hull
@@ -98,12 +97,9 @@ def test_of_the_mesh_lines_are_drawn_alone(bundle, photographs):
     assert 0.02 < (shown > 0.5).float().mean() < 0.2
 
 
-def test_blending_methods_keep_what_lies_around_the_face(bundle, photographs):
-    small = {"cid_depth": 1, "cid_heads": 2, "cid_head_dim": 8}
-    methods = [Keyed(str(bundle), **small, code_dim=20, maar=False, blend=True, reader=True), IFADIT(str(bundle))]
-    for method in methods:
-        method.eval()
-        with torch.no_grad():
-            drawn = method.anonymize(photographs, method.sample_key(2))
-        assert torch.equal(drawn[:, :, :8], photographs[:, :, :8])
-        assert not torch.equal(drawn[:, :, 64:80], photographs[:, :, 64:80])
+def test_a_method_that_keeps_the_background_draws_inside_the_face_alone(bundle, photographs):
+    method = IFADIT(str(bundle)).eval()
+    with torch.no_grad():
+        drawn = method.anonymize(photographs, method.sample_key(2))
+    assert torch.equal(drawn[:, :, :8], photographs[:, :, :8])
+    assert not torch.equal(drawn[:, :, 64:80], photographs[:, :, 64:80])

@@ -6,14 +6,14 @@ import pytest
 import torch
 
 from bundles import make_latent_bundle, make_tiny_bundle
-from faceanon.backbones.dbaf import DBAF
+from faceanon.backbones.dbaf_flips import DBAFWithFlips
 from faceanon.backbones.riddle import Riddle
 from faceanon.models import load_backbone, save_backbone
 from faceanon.testing import check_backbone
 
 SMALL_DBAF = {"cid_depth": 1, "cid_heads": 2, "cid_head_dim": 8, "maar": False}
 METHODS = {
-    "dbaf": partial(DBAF, **SMALL_DBAF, flips=2, code_reader=True),
+    "dbaf": partial(DBAFWithFlips, **SMALL_DBAF, flips=2, code_reader=True),
     "riddle": partial(Riddle, flips=2, code_reader=True),
 }
 BUNDLES = {"pictures": make_tiny_bundle, "latents": make_latent_bundle}

@@ -126,6 +126,8 @@ def test_loose_pictures_train_beside_persons_and_are_split_alone(tmp_path, perso
     joined.setup()
     assert sum(photo.identity is None for photo in joined.faces["train"].photos) == 20
     assert len(joined.faces["test"]) == 6
+    counted = make(tmp_path / "flat", val_identities=2, test_identities=3)
+    assert [len(counted.split(name)) for name in ("val", "test")] == [2, 3]
     alone = make(tmp_path / "flat", val_fraction=0.1, test_fraction=0.2)
     assert [len(alone.faces[split]) for split in ("train", "val", "test")] == [14, 2, 4]
     assert set(alone.faces["train"].labels) == {-1}
@@ -291,7 +293,6 @@ def test_persons_with_few_photos_are_left_out(persons, caplog):
         ({"val_identities": 5, "test_identities": 5}, "nothing is left to train on"),
         ({"masks": "labels"}, "no folder .*labels for the masks"),
         ({"same_identity_pairs": 1.5}, "share in"),
-        ({"layout": "flat", "val_identities": 1}, "no person is known"),
     ],
 )
 def test_wrong_options_are_user_errors(persons, options, message):

@@ -176,7 +176,7 @@ def test_dbafs_files_are_kept_together(bring):
     assert set(spec["parts"]) == {"dbaf_disentanglement", "dbaf_attributes", "dbaf_mapper"}
     bring(files.encoder_content())  # with the generator that its decoder was tuned from
     assert set(spec_of(folder)["networks"]) == {"dbaf_decoder", "generator", "encoder"}
-    assert sum("no network of faceanon reads" in check.text for check in verify(folder)) == 3
+    assert sum("for faceanon weights method" in check.text for check in verify(folder)) == 3
 
 
 def test_facenet_files_are_judges(bring):

@@ -7,6 +7,8 @@ import torch
 import wild_files as files
 from faceanon.errors import UserError
 from faceanon.interop.public.reading import read_public
+from faceanon.metrics.protocol import load_protocol
+from faceanon.networks.irse import UNITS
 from faceanon.networks.stylegan2 import Generator
 from faceanon.weights.layouts import LAYOUTS
 
@@ -157,6 +159,16 @@ def test_dbafs_four_files(save):
 def test_names_mean_nothing(save):
     (found,) = read_public(save(files.recogniser_content(), "e4e_ffhq_encode.pt")).found
     assert found.layout.role == "recogniser"
+
+
+def test_an_ir_se_recogniser_has_the_name_that_protocols_ask_for(save):
+    (found,) = read_public(save(files.recogniser_content(), "model_ir_se50.pth")).found
+    assert found.name == f"ir_se{2 * sum(files.UNITS) + 2}"
+    assert 2 * sum(UNITS) + 2 == 50  # those of the public file
+    asked = {
+        reading.recogniser for name in ("dbaf-v1", "hford-v1") for reading in load_protocol(name).matching.readings
+    }
+    assert "ir_se50" in asked
 
 
 def test_no_layout_takes_the_files_of_another(save):

@@ -143,6 +143,14 @@ def test_deviations_are_named():
     ]
 
 
+def test_nobody_has_to_be_named_where_every_picture_is_somebody_else():
+    unnamed = load_protocol("dbaf-v1")
+    assert unnamed.deviations(seen_by(unnamed, people=0), {}) == []
+    assert unnamed.deviations(seen_by(unnamed, people=9), {}) == ["9 people instead of 200"]
+    pairs = load_protocol(SHIPPED)
+    assert pairs.deviations(seen_by(pairs, people=0), {}) == ["0 people instead of 34"]
+
+
 def batch(count=6, seed=0):
     generator = torch.Generator().manual_seed(seed)
     image = torch.rand(count, 3, 16, 16, generator=generator) * 2 - 1

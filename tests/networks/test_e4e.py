@@ -87,5 +87,15 @@ def test_mistakes_are_named():
         Encoder4Editing(**SMALL, feature_taps=(9,))
     with pytest.raises(ValueError, match="two maps of 16 px"):
         Encoder4Editing(**SMALL, feature_taps=(1, 2))
-    with pytest.raises(ValueError, match="too large"):
-        Encoder4Editing(**SMALL)(torch.zeros(2, 3, 128, 128))
+
+
+@torch.no_grad()
+def test_pictures_of_a_larger_generator_are_shrunk_by_averaging():
+    net = Encoder4Editing(**SMALL).eval()
+    picture = torch.randn(2, 3, 128, 128, generator=torch.Generator().manual_seed(0))
+    halved = (picture[..., ::2] + picture[..., 1::2]) / 2
+    halved = (halved[..., ::2, :] + halved[..., 1::2, :]) / 2
+    codes, maps = net(picture)
+    expected, expected_maps = net(halved)
+    torch.testing.assert_close(codes, expected)
+    assert set(maps) == set(expected_maps)

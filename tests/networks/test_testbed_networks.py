@@ -8,11 +8,17 @@ from faceanon.errors import UserError
 from faceanon.metrics.fingerprints import bundle_hashes
 from faceanon.networks.adapters import Normalised, PerceptualDistance
 from faceanon.networks.mobileface import MobileFaceNet
-from faceanon.networks.mobileface_v2 import MobileFaceV2, convert_mobileface_v2
-from faceanon.networks.squeezenet import SqueezeNetFeatures, convert_squeezenet
-from faceanon.networks.unet_small import CHANNEL_OF_CLASS, SmallUNet, convert_small_unet
+from faceanon.networks.mobileface_v2 import MobileFaceV2
+from faceanon.networks.squeezenet import SqueezeNetFeatures
+from faceanon.networks.unet_small import CHANNEL_OF_CLASS, SmallUNet
 from faceanon.weights.bundle import Bundle
-from testbed_bundle import make_judging_bundle, make_testbed_bundle
+from testbed_bundle import (
+    convert_mobileface_v2,
+    convert_small_unet,
+    convert_squeezenet,
+    make_judging_bundle,
+    make_testbed_bundle,
+)
 
 
 @pytest.fixture(scope="module")

@@ -10,10 +10,8 @@ from faceanon.backbones.ifadit import IFADIT
 from faceanon.errors import UserError
 from faceanon.training.cli import run
 
-GROUPS = {
-    f"{group}_{kind}" for group in ("anonymized", "recovered", "plain") for kind in ("image", "identity", "landmarks")
-}
-ALL = GROUPS | {"inter_identity", "inter_key"}
+PRINTED = {"anonymity", "diversity", "recovery", "image"}
+ALL = {"plain_image", "plain_identity_l1", "plain_landmarks"} | PRINTED
 
 
 def slow(*values):
@@ -25,10 +23,10 @@ def weighed(*names):
     return f"--model.init_args.extra_weights={json.dumps(dict.fromkeys(names, 1.0))}"
 
 
-PHASE_TWO = {name for name in ALL if not name.startswith("plain")}
+PHASE_TWO = PRINTED
 ABLATIONS = {
-    "no_diversity": weighed(*PHASE_TWO - {"inter_identity", "inter_key"}),
-    "no_image": weighed(*PHASE_TWO - {"anonymized_image", "recovered_image"}),
+    "no_diversity": weighed(*PHASE_TWO - {"diversity"}),
+    "no_image": weighed(*PHASE_TWO - {"image"}),
     "no_icl": "--model.init_args.trainable=[flow]",
 }
 
@@ -83,8 +81,8 @@ def test_phase_one_trains_encoder_and_mapper(phase_one, tiny_bundle):
     ("ablation", "parts", "lacking"),
     [
         (None, {"flow", "compensation"}, set()),
-        slow("no_diversity", {"flow", "compensation"}, {"inter_identity", "inter_key"}),
-        slow("no_image", {"flow", "compensation"}, {"anonymized_image", "recovered_image"}),
+        slow("no_diversity", {"flow", "compensation"}, {"diversity"}),
+        slow("no_image", {"flow", "compensation"}, {"image"}),
         slow("no_icl", {"flow"}, set()),
     ],
 )
@@ -118,20 +116,16 @@ def test_cross_identity_batches_and_the_released_preset_train(tiny_bundle, tmp_p
 
 
 def test_an_unknown_term_is_one_clear_line(tiny_bundle, tmp_path):
-    weights = json.dumps({"inter_key": 1.0, "inter_kye": 1.0})
-    with pytest.raises(UserError, match=r"extra_weights: IFADIT has no inter_kye"):
+    weights = json.dumps({"anonymity": 1.0, "anonymitty": 1.0})
+    with pytest.raises(UserError, match=r"extra_weights: IFADIT has no anonymitty"):
         fit("ifadit_s2", tiny_bundle, tmp_path / "s", extra_weights=weights)
 
 
 def test_phase_one_from_a_linear_map_draws_what_the_flow_makes(tiny_bundle, tmp_path, monkeypatch):
-    monkeypatch.setattr("faceanon.backbones.ifadit.READER_ROWS", 40)
-    start = {
-        "backbone__init_args__attributes_kept": 3,
-        "backbone__init_args__identity_draft": 1.5,
-        "backbone__init_args__flow_turn": 110.0,
-        "backbone__init_args__flow_hidden": 64,
-        "backbone__init_args__identity_reader": "true",
-    }
+    monkeypatch.setattr("faceanon.backbones.ifadit_linear.READER_ROWS", 40)
+    maps = {"attributes_kept": 3, "identity_draft": 1.5, "identity_reader": True, "flow_turn": 110.0, "flow_hidden": 64}
+    linear = "faceanon.backbones.ifadit_linear.LinearIFADIT"
+    start = {"backbone": json.dumps({"class_path": linear, "init_args": {"bundle": str(tiny_bundle), **maps}})}
     fit("ifadit_s1", tiny_bundle, tmp_path / "s1", pairing="roll", keyed_share=1.0, trainable="[mapper]", **start)
     state = checkpoint(tmp_path / "s1")["state_dict"]
     # Measured before the first batch, in the backbone and in its average.

@@ -6,7 +6,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from faceanon.backbones.dbaf import DBAF
+from faceanon.backbones.dbaf_flips import DBAFWithFlips
+from faceanon.backbones.frame_options import FrameOptions
 from faceanon.backbones.in_frame import in_use
 from faceanon.data.files import read_photo
 from faceanon.data.prepared import PreparedFaces
@@ -22,13 +23,15 @@ OPTIONS = {"cid_depth": 1, "cid_heads": 2, "cid_head_dim": 8, "cid_start": 0.0, 
 
 def stage_of(backbone):
     # No parser of photographs ships.
-    return AnonymizeStage(backbone=backbone, trainable=["kria"], weights=AnonymizeWeights(parsing=0.0))
+    weights = AnonymizeWeights(parsing=0.0)
+    frame = FrameOptions(keep_light=0.16)
+    return AnonymizeStage(backbone=backbone, trainable=["kria"], weights=weights, frame=frame)
 
 
 @pytest.fixture
 def stage():
     torch.manual_seed(0)
-    backbone = DBAF("photo128_prior", flips=8, code_reader=True, keep_light=0.16, **OPTIONS).eval()
+    backbone = DBAFWithFlips("photo128_prior", flips=8, code_reader=True, **OPTIONS).eval()
     stage = stage_of(backbone)
     stage.backbone.reader_rows = 6
     return stage
@@ -95,10 +98,10 @@ def test_only_prepared_photographs_of_a_method_in_a_frame_are_read(tmp_path, mon
         stage._trainer = SimpleNamespace(datamodule=datamodule)
         return stage._photographs("train")
 
-    framed = DBAF("photo128_prior", flips=8, code_reader=True, **OPTIONS)
+    framed = DBAFWithFlips("photo128_prior", flips=8, code_reader=True, **OPTIONS)
     assert files(framed, data) == FILES
     assert files(framed, None) == []
-    assert files(DBAF(str(tiny_bundle), **OPTIONS), data) == []
+    assert files(DBAFWithFlips(str(tiny_bundle), **OPTIONS), data) == []
 
 
 def test_a_sheet_shows_whole_photographs_as_the_method_is_used(stage, tmp_path, monkeypatch):

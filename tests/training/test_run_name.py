@@ -17,8 +17,15 @@ seed_everything: 0
 model:
   class_path: faceanon.stages.AnonymizeStage
   init_args:
-    backbone: {{class_path: faceanon.backbones.dbaf.DBAF, init_args: {{bundle: ffhq256}}}}
+    backbone:
+      class_path: faceanon.backbones.dbaf.DBAF
+      init_args: {{bundle: ffhq256, cid_form: shared, maar_form: printed}}
     trainable: [cid, maar, kria]
+    objective: dbaf
+    loop: image
+    margin: 0.0
+    latent_norm: mean_code
+    hand_on: true
     protocol: dbaf-v1
     optimizer_g: {{class_path: faceanon.optim.Ranger, init_args: {{lr: 0.0001}}}}
     optimizer_d: {{class_path: faceanon.optim.Ranger, init_args: {{lr: 0.0001}}}}
@@ -26,11 +33,11 @@ model:
     report: runs/paper/dbaf_s2/report
 data:
   class_path: faceanon.data.folder.FolderFaces
-  init_args: {{root: photos, image_size: 256, batch_size: 8}}
+  init_args: {{root: photos, image_size: 256, batch_size: 8, val_fraction: 0.001, test_fraction: 0.0142857}}
 trainer:
   accelerator: cpu
   default_root_dir: runs
-  max_epochs: 1
+  max_epochs: 5
   log_every_n_steps: 10
   num_sanity_val_steps: 0
   logger: {{class_path: {CSV}, init_args: {{save_dir: runs, name: paper/dbaf_s2, version: ''}}}}

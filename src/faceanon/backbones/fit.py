@@ -150,12 +150,10 @@ class FIT(Backbone):
             all. The way back divides again. The first numbers stay.
         code_reader: With `turned`, the code of an anonymized picture is corrected by a map that is measured before the
             training, on strangers whose codes are known. Originals are read as before.
-        keep_light: Strangers, and who is brought back, have the picture's own soft light and colours: those beyond
-            a Gaussian of so many sides of the mesh's frame, at most 0.25; 0 keeps none. Only in the frame of a mesh.
 
     Raises:
         UserError: There are no bits, or too few for a turn, or nothing is left to be turned by pairs; `turn_stretch`
-            is not above 0; it or `code_reader` is given without `turned`; `keep_light` is not between 0 and 0.25.
+            is not above 0; it or `code_reader` is given without `turned`.
 
     Examples:
         >>> from faceanon.backbones.fit import FIT
@@ -173,7 +171,7 @@ class FIT(Backbone):
     paper = "Gu et al., Password-conditioned Anonymization with Face Identity Transformers, ECCV 2020"
     licence = "the authors' code is Apache-2.0; nothing of it is used"
 
-    stage_arguments = frozenset({"turn_stretch", "keep_light"})
+    stage_arguments = frozenset({"turn_stretch"})
     latent_avg: Tensor
 
     def __init__(
@@ -186,10 +184,8 @@ class FIT(Backbone):
         turn_angle: float = 110.0,
         turn_stretch: float = 1.0,
         code_reader: bool = False,
-        keep_light: float = 0.0,
     ) -> None:
         super().__init__()
-        self.set_frame_options(keep_light)
         check_stretch("turn_stretch", turn_stretch, "turned", turned is not None)
         if password_bits < 1:
             raise UserError(

@@ -9,27 +9,22 @@
   parser's, or without a parser the hull of the face mesh.
 - Phase I trains encoder and M on reconstruction, phase II SIF and ICL alone (`disentangle_terms`, `anonymize_terms`).
 
-Our readings, where the paper says nothing that we know of, and our deviations:
+Our readings, where the paper says nothing, and our deviations:
 
 - the code is sqrt(E) times the unit embedding, so that its entries are as large as the secret's; cosines do not see it;
 - the generator's mean code is added to what M puts out, as a bias that is known from the start;
 - ICL is added to the code and starts at nothing; the released one replaces it (`compensation_residual`);
 - widths of SIF's sub-networks, number of blocks, the clamp's constant, and the size at which they see a code;
-- the forms of the identity term away from the original, and of both diversity terms: mean max(cos, 0). Diversity is
-  asked of the codes that the flow gives, between persons under one secret for the whole batch;
-- the two weight sets of eq. (21): one for the faces that hide (anonymized, and opened with a wrong key), one for the
-  recovered face. Their values in configs/ifadit_s2.yaml are ours;
-- in training every picture has its own key; the released code draws one a batch;
-- for codes of principal components: M starts from a linear map (`identity_draft`), the flow from a turn
-  (`flow_turn`), a stranger's identity is read off the encoder's code (`identity_reader`), and the identity is the
-  leading principal components of the embedding alone (`components`). All are off by default.
+- in training every picture has its own first key, and all have one second key, by which L_Div compares people; the
+  released code draws one key a batch;
+- the training on photographs at hand is `backbones.ifadit_linear`'s.
 
 Nothing of the released code is copied; `ifadit_released` turns on what differs (docs/methods/ifadit.md).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Literal
 
@@ -38,29 +33,24 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from faceanon.backbones.base import Backbone
-from faceanon.backbones.linear_person import COMPONENT_ROWS, READER_ROWS, LinearPerson, leading_components
 from faceanon.backbones.region import face_region
-from faceanon.errors import UserError
 from faceanon.key import Secret
-from faceanon.losses.diversity import inter_identity, inter_key
-from faceanon.losses.identity import repel
-from faceanon.losses.structure import structure_loss
+from faceanon.losses.ifadit import PhaseTwo, PhaseTwoTerms
+from faceanon.losses.structure import own_rows
 from faceanon.networks.blur import blurred
-from faceanon.networks.compensation import IdentityCompensation, correction, mlp
+from faceanon.networks.compensation import IdentityCompensation, mlp
 from faceanon.networks.flow import FlowKind, SecureIdentityFlow
 from faceanon.networks.frozen import Frozen
-from faceanon.networks.keyed import check_stretch
-from faceanon.networks.whitening import PairedAxes
 from faceanon.types import Branches, Codes, FaceBatch
 from faceanon.weights.bundle import Bundle
 
 Background = Literal["input", "original", "none"]
+PRINTED = ("anonymity", "diversity", "recovery", "image")  # the terms of eq. (22)
 FLOW_BLOCKS = 4
 MASK_BLUR = 0.0586  # 15 / 256 of the released code: side of the Gaussian that softens the mask, as a fraction of S
-SECRETS = 4096  # secrets of random keys by which a flow that starts as a turn weighs them
 
 
-class IFADIT(LinearPerson, Backbone):
+class IFADIT(Backbone):
     """iFADIT on any bundle; the encoder is the bundle's own, e4e or pSp. The defaults are the paper's side.
 
     Args:
@@ -76,31 +66,6 @@ class IFADIT(LinearPerson, Backbone):
             (released code), for whoever passes it to `recover`. `none`: nothing stays.
         mask_growth: Side of the kernel that widens the mask, as a fraction of S; half of it reaches beyond the face
             (released code: 5 / 256).
-        attributes_kept: Numbers of the attribute code, from its beginning, that are added to what M puts out. It suits
-            codes of principal components, whose first numbers hold light and skin: M need not learn to copy them.
-        identity_draft: How much of a linear map of the identity is added to what M puts out, which then starts at
-            nothing: 0 none (paper), 1 the map that fits the encoder's codes best, more to make up for what a fit
-            shrinks. It is measured before phase I. It suits codes of principal components. Of the attributes M then
-            sees the kept numbers alone, so that no more of a person can come from there.
-        identity_reader: The identity of an anonymized picture is read off the encoder's code by a linear map, and not
-            by the recogniser; ICL corrects it. The map is measured before phase II. It suits codes of principal
-            components, of which a saved picture tells more than a recogniser does.
-        flow_turn: Degrees by which a new flow turns codes, along the principal axes of the training faces' identities;
-            0 starts it near the identity map. The paper says nothing of the start.
-        flow_stretch: By how much a stranger lies farther from the mean identity than the flow puts it; 1 as the flow
-            says (paper). More draws strangers with clearer features, who are less like the person. It takes
-            `flow_turn`, whose axes know the mean. Phase II may have another one than phase I.
-        components: Even number K of principal components that the identity has, whitened, in place of the whole
-            embedding (0, paper). The flow spreads the error of every number that is read over all of them, and the
-            last numbers of an embedding are read badly. A turn (`flow_turn`) has K / 2 signs that a secret chooses.
-        corrections: Rounds in which whoever anonymizes reads the stranger's saved picture as a receiver will, and draws
-            it anew so that the right code is read. Only in the frame of a mesh. A later stage may have another number.
-        keep_light: Strangers, and who is brought back, have the picture's own soft light and colours: those beyond
-            a Gaussian of so many sides of the mesh's frame, at most 0.25; 0 keeps none. Only in the frame of a mesh.
-            Phase II may have another one than phase I.
-
-    Raises:
-        UserError: A number is out of range, or the flow cannot start as a turn.
 
     Examples:
         >>> import torch
@@ -115,7 +80,7 @@ class IFADIT(LinearPerson, Backbone):
     """
 
     exact = True
-    stage_arguments = frozenset({"flow_stretch", "corrections", "keep_light"})
+    terms_of_one_key = frozenset({"diversity"})
     paper = "Yuan et al., iFADIT: Invertible Face Anonymization via Disentangled Identity Transform, arXiv:2501.04390"
     licence = "the authors' code is for evaluation only, without a licence; nothing of it is used"
 
@@ -132,24 +97,14 @@ class IFADIT(LinearPerson, Backbone):
         encoder_range: Literal["signed", "unit"] = "signed",
         background: Background = "input",
         mask_growth: float = 0.0,
-        attributes_kept: int = 0,
-        identity_draft: float = 0.0,
-        identity_reader: bool = False,
-        flow_turn: float = 0.0,
-        flow_stretch: float = 1.0,
-        components: int = 0,
-        corrections: int = 0,
-        keep_light: float = 0.0,
     ) -> None:
         super().__init__()
-        self.set_frame_options(keep_light, corrections)
         self.bundle = Bundle(bundle)
         self.generator = self.bundle.generator()
         self.encoder = self.bundle.encoder().eval()
         dim = self.generator.style_dim
         self.layers = self.generator.n_latent
-        self.principal = leading_components(self.bundle.embedding_length, components)
-        self.code_dim = components or self.bundle.embedding_length
+        self.code_dim = self._identity_length()
         self.key_shape = (dim,)
         # A byte an entry; a secret has 32 bytes, and longer keys are expanded from it.
         self.key_bits = min(8 * dim, 256)
@@ -163,27 +118,10 @@ class IFADIT(LinearPerson, Backbone):
         self.encoder_range = encoder_range
         self.background = background
         self.mask_growth = mask_growth
-        rows = COMPONENT_ROWS if components else READER_ROWS
-        self.add_linear_maps(self.code_dim, dim, attributes_kept, identity_draft, identity_reader, rows)
-        if identity_draft:
-            self.mapper = correction(self.code_dim + dim, dim, dim)
-        self.axes: PairedAxes | None = None
-        if flow_turn:
-            self._turn(flow_turn)
-        check_stretch("flow_stretch", flow_stretch, "flow_turn", bool(flow_turn))
-        self.flow_stretch = flow_stretch
 
-    def _turn(self, degrees: float) -> None:
-        """Let the flow start as a turn along axes that `calibrate` measures."""
-        if not 0 < degrees < 180:
-            raise UserError(f"flow_turn is {degrees}; give degrees between 0 and 180, or 0 for no turn")
-        self.axes = PairedAxes(self.code_dim)
-        with torch.no_grad():
-            secrets = self.key_mapping(self.sample_key(SECRETS, torch.Generator().manual_seed(0)))
-        try:
-            self.flow.start_turning(secrets, degrees)
-        except ValueError as error:
-            raise UserError(f"flow_turn is {degrees}, but {error}") from error
+    def _identity_length(self) -> int:
+        """Length E of an identity code; a method that is built on this one may have a shorter one."""
+        return self.bundle.embedding_length
 
     def train(self, mode: bool = True) -> IFADIT:
         """Train mode, save for the encoder, whose batch statistics stay as they came."""
@@ -207,13 +145,7 @@ class IFADIT(LinearPerson, Backbone):
         return Codes(identity, self.encoder_code(image, latents))
 
     def identity_of(self, embedding: Tensor) -> Tensor:
-        """Identity codes of embeddings `(B, E)` of unit length: sqrt(E) times these, or their principal components.
-
-        Either way entries have a mean square of 1 over many faces.
-        """
-        if self.principal is not None:
-            components: Tensor = self.principal(embedding)
-            return components
+        """Identity codes of embeddings `(B, E)` of unit length: sqrt(E) times these, so that a mean square is 1."""
         entries: Tensor = self.code_dim**0.5 * embedding
         return entries
 
@@ -227,43 +159,23 @@ class IFADIT(LinearPerson, Backbone):
         return attributes
 
     def encode_anonymized(self, image: Tensor) -> Codes:
-        """As `encode`, with the identity read by the reader where there is one, and corrected by ICL."""
+        """As `encode`, with the identity corrected by ICL."""
         codes = self.encode(image)
-        identity = codes.identity
-        if self.identity_reader is not None:
-            assert codes.attributes is not None
-            identity = self.identity_reader(codes.attributes[:, 0])
-        return codes.with_identity(self.compensation(identity))
+        return codes.with_identity(self.compensation(codes.identity))
 
     def transform(self, identity: Tensor, key: Tensor, inverse: bool = False) -> Tensor:
-        """T(z, s), or its inverse, of `(B, E)` under `(B, D)`."""
+        """T(z, s), eqs. (5)-(8), or its inverse, of `(B, E)` under `(B, D)`."""
         with torch.no_grad():
             secret = self.key_mapping(key)
-        if self.axes is None:
-            moved: Tensor = self.flow(identity, secret, inverse)
-            return moved
-        # In half precision the way back would miss the code, as in the flow itself.
-        with torch.autocast(identity.device.type, enabled=False):
-            white = self.axes.white(identity.float())
-            if inverse:
-                moved = self.flow(white / self.flow_stretch, secret, inverse=True)
-            else:
-                moved = self.flow(white, secret) * self.flow_stretch
-            return self.axes.coloured(moved)
+        moved: Tensor = self.flow(identity, secret, inverse)
+        return moved
 
     def w_plus(self, codes: Codes) -> Tensor:
-        """M([R(z), a]), and what is kept of a: `(B, L, D)`."""
+        """M([R(z), a]), eq. (2): `(B, L, D)`."""
         assert codes.attributes is not None
         repeated = codes.identity[:, None].expand(-1, self.layers, -1)
-        attributes = codes.attributes
-        kept = self.kept_numbers(attributes)
-        if self.identity_draft is not None:
-            attributes = kept
-        latent: Tensor = self.mapper(torch.cat([repeated, attributes], -1))
-        latent = latent + self.latent_avg
-        if self.identity_draft is not None:
-            latent = latent + self.identity_draft(codes.identity)[:, None]
-        return latent + kept
+        latent: Tensor = self.mapper(torch.cat([repeated, codes.attributes], -1))
+        return latent + self.latent_avg
 
     def decode(self, codes: Codes) -> Tensor:
         """Draw `(B, 3, S, S)`; where the codes carry a mask, only inside it."""
@@ -306,109 +218,57 @@ class IFADIT(LinearPerson, Backbone):
             return (torch.from_numpy(secret.uniform(self.key_label, self.key_shape)) + 1) / 2
         return torch.tensor(list(secret.stream(self.key_label, self.key_shape[0]))) / 127.5 - 1
 
-    @torch.no_grad()
-    def calibrate(self, batches: Iterable[FaceBatch]) -> None:
-        """Measure principal components, the axes of identity codes, and the linear map to the encoder's codes."""
-        if self.principal is None and self.axes is None and self.identity_draft is None:
-            return
-        embedding, codes, _ = self.embeddings_and_codes(batches)
-        if self.principal is not None:
-            self.principal.fit(embedding)
-        identity = self.identity_of(embedding)
-        if self.axes is not None:
-            # Principal components are white already, and any axes of theirs serve.
-            self.axes.fit(identity)
-        if self.identity_draft is not None:
-            self.identity_draft.fit(identity, codes)
-
     def disentangle_terms(
         self, batch: FaceBatch, codes: Codes, drawn: Tensor, source: Tensor, wanted: Collection[str]
     ) -> dict[str, Tensor]:
-        """Phase I: `image` and `drawn_code` of `LinearPerson`, `identity_l1` and `landmarks` (both L1).
+        """Phase I, eqs. (12)-(14): `image`, `identity_l1` and `landmarks` (both L1).
 
-        `identity_l1` compares the directions of the code that the drawing shows and of the one that was drawn, which
-        without `components` are embeddings.
+        `identity_l1` compares the directions of the code that the drawing shows and of the one that was drawn.
 
         The paper reconstructs (`pairing: self`). Where a pairing mixes persons, as in the method that iFADIT builds on
         (Nitzan et al., "Face identity disentanglement via latent space mapping"), `image` leaves those rows out.
         """
-        terms = super().disentangle_terms(batch, codes, drawn, source, wanted)
+        terms: dict[str, Tensor] = {}
+        if "image" in wanted:
+            terms["image"] = own_rows(batch.image, drawn, source)
         if "identity_l1" in wanted:
             # The code that was drawn is the source's own, or what a key made of it.
             target = F.normalize(codes.identity.detach())
             shown = F.normalize(self.identity_of(self.bundle.recogniser(drawn)))
             terms["identity_l1"] = F.l1_loss(shown, target)
         if "landmarks" in wanted:
-            terms["landmarks"] = self._landmark_distance(drawn, batch.image)
+            terms["landmarks"] = self.landmark_distance(drawn, batch.image)
         return terms
 
     def anonymize_terms(self, batch: FaceBatch, branches: Branches, wanted: Collection[str]) -> dict[str, Tensor]:
-        """Phase II, eq. (21), by group and kind: `GROUP_image`, `GROUP_identity`, `GROUP_landmarks`.
+        """Phase II: `anonymity`, `diversity`, `recovery` and `image`, which eq. (22) adds up.
 
-        The groups are `anonymized` (both keys, and both wrong keys), `recovered`, and `plain`: what the codes of the
-        original draw, which is phase I's objective, for training in a single phase. Beside them `inter_identity` and
-        `inter_key` keep codes apart, and `drawn_identity` and `drawn_key`, which are ours, the faces drawn of them.
+        With `plain_` before their names, phase I's terms of what the codes of the original draw, for a training in a
+        single phase.
         """
-        hidden = torch.cat([branches.anonymized, branches.pictures[branches.recovered_rows.stop :]])
-        groups = {"anonymized": hidden, "recovered": branches.pictures[branches.recovered_rows]}
-        if any(name.startswith("plain_") for name in wanted):
-            groups["plain"] = self.decode(branches.original)
-        terms: dict[str, Tensor] = {}
-        for group, pictures in groups.items():
-            kinds = set()
-            for name in wanted:
-                if name.startswith(f"{group}_"):
-                    kinds.add(name.removeprefix(f"{group}_"))
-            group_terms = self._against_original(pictures, batch.image, group != "anonymized", kinds)
-            for kind, term in group_terms.items():
-                terms[f"{group}_{kind}"] = term
-        if "inter_identity" in wanted:
-            # The rows of a batch have different keys, which alone would keep strangers apart. One key for all rows
-            # compares persons.
-            one_key = branches.keys[:1].expand(len(batch), -1)
-            terms["inter_identity"] = inter_identity(
-                self.transform(branches.original.identity, one_key), batch.identity
-            )
-        if "inter_key" in wanted:
-            # The halves are the same persons under the first key and under the second one.
-            terms["inter_key"] = inter_key(*branches.edited.identity.chunk(2))
-        return terms | self._drawn_diversity(batch, branches.anonymized, wanted)
-
-    def _drawn_diversity(self, batch: FaceBatch, anonymized: Tensor, wanted: Collection[str]) -> dict[str, Tensor]:
-        """How alike the strangers `(2 B, 3, S, S)` look to the recogniser: of one person, and of different ones.
-
-        Codes may lie at right angles and still draw faces that are alike: all are faces in the same light and skin.
-        """
-        terms: dict[str, Tensor] = {}
-        if not {"drawn_identity", "drawn_key"} & set(wanted):
-            return terms
-        first, second = self.bundle.recogniser(anonymized).chunk(2)
-        if "drawn_identity" in wanted:
-            # Here the rows have different keys.
-            terms["drawn_identity"] = inter_identity(first, batch.identity)
-        if "drawn_key" in wanted:
-            terms["drawn_key"] = inter_key(first, second)
+        printed = PhaseTwoTerms(self.bundle)
+        recovered = branches.recovered_rows
+        drawn = PhaseTwo(
+            batch.image,
+            branches.anonymized,
+            branches.pictures[recovered],
+            branches.pictures[recovered.stop :],
+            batch.identity,
+        )
+        terms = {}
+        for name in PRINTED:
+            if name in wanted:
+                terms[name] = getattr(printed, name)(drawn)
+        plain = {name.removeprefix("plain_") for name in wanted if name.startswith("plain_")}
+        if plain:
+            own = torch.arange(len(batch), device=batch.image.device)
+            pictures = self.decode(branches.original)
+            for name, term in self.disentangle_terms(batch, branches.original, pictures, own, plain).items():
+                terms[f"plain_{name}"] = term
         return terms
 
-    def _against_original(self, drawn: Tensor, image: Tensor, same: bool, kinds: set[str]) -> dict[str, Tensor]:
-        """Terms of `(n B, 3, S, S)` drawn for `(B, 3, S, S)`, which show the same person or must not."""
-        terms: dict[str, Tensor] = {}
-        image = image.repeat(len(drawn) // len(image), 1, 1, 1)
-        if "image" in kinds:
-            terms["image"] = structure_loss(drawn, image)
-        if "identity" in kinds:
-            with torch.no_grad():
-                target = self.bundle.recogniser(image)
-            embedding = self.bundle.recogniser(drawn)
-            if same:
-                terms["identity"] = F.l1_loss(embedding, target)
-            else:
-                terms["identity"] = repel(embedding, target)
-        if "landmarks" in kinds:
-            terms["landmarks"] = self._landmark_distance(drawn, image)
-        return terms
-
-    def _landmark_distance(self, drawn: Tensor, image: Tensor) -> Tensor:
+    def landmark_distance(self, drawn: Tensor, image: Tensor) -> Tensor:
+        """L1 between the landmarks of `(B, 3, S, S)` and those of the originals."""
         with torch.no_grad():
             target = self.bundle.landmarks(image)
         return F.l1_loss(self.bundle.landmarks(drawn), target)

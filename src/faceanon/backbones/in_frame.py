@@ -61,6 +61,7 @@ class InMeshFrame(Backbone):
         self.inner = inner
         self.frame = inner.bundle.frame
         self.bundle = inner.bundle
+        self.frame_options = inner.frame_options
         self.reversible = inner.reversible
         self.exact = inner.exact
         self.sealed = inner.sealed
@@ -134,7 +135,7 @@ class InMeshFrame(Backbone):
         """Replace the person in `(B, 3, S, S)`."""
         face, mesh = self.cut(image)
         spot = self._spot(image, face, mesh)
-        if not self.inner.corrections:
+        if not self.frame_options.corrections:
             return self._put(self.inner.anonymize(face, key), spot)
         return self._aimed(self.inner.edit(self.inner.encode(face), key), spot)
 
@@ -142,7 +143,7 @@ class InMeshFrame(Backbone):
         """`anonymize`, with given identity codes in place of each picture's own."""
         face, mesh = self.cut(image)
         spot = self._spot(image, face, mesh)
-        if not self.inner.corrections:
+        if not self.frame_options.corrections:
             return self._put(self.inner.anonymize_as(face, identity, key), spot)
         codes = self.inner.encode(face).with_identity(identity)
         return self._aimed(self.inner.edit(codes, key), spot)
@@ -167,7 +168,7 @@ class InMeshFrame(Backbone):
             spot: Where the faces are drawn.
         """
         drawn = edited
-        for _ in range(self.inner.corrections):
+        for _ in range(self.frame_options.corrections):
             saved = round_to_8_bit(self._put(self.inner.decode(drawn), spot))
             missed = edited.identity - self.encode_anonymized(saved).identity
             drawn = drawn.with_identity(drawn.identity + CORRECTED * missed)
@@ -193,6 +194,4 @@ class InMeshFrame(Backbone):
     def _put(self, drawn: Tensor, spot: _Spot) -> Tensor:
         # Beyond [-1, 1] the warp back would mix what no file can hold.
         face = drawn.clamp(-1, 1)
-        if self.inner.keep_light:
-            face = self.inner.lit(face, spot.face)
-        return self.frame.put(face, spot.image, spot.way)
+        return self.frame.put(self.lit(face, spot.face), spot.image, spot.way)

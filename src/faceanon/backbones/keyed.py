@@ -3,8 +3,6 @@
 - The identity code is a frozen recogniser's embedding, reduced to the directions in which persons differ most, and the
   key turns it by an exactly invertible map (`networks.keyed`), in KRIA's place.
 - Attributes and encoder features are read as DBAF reads them (`backbones.dbaf`), and drawn with the turned code.
-- With `blend` the picture is drawn inside the face and neck alone, or inside the face where a bundle has no parser.
-- With `reader` anonymized pictures are read by a copy of the recogniser that stage 2 trains.
 - For codes of principal components a linear map of the code draws the person, and another reads it off the encoder's
   code (`identity_draft`, `identity_reader`; `backbones.linear_person`).
 
@@ -22,7 +20,7 @@ from torch import Tensor, nn
 from faceanon.backbones.dbaf import DBAF
 from faceanon.backbones.linear_person import COMPONENT_ROWS, LinearPerson, refuse_kept_alone
 from faceanon.errors import UserError
-from faceanon.networks.attention import AttentionAxis
+from faceanon.networks.attention import AttentionAxis, LayerTransformer
 from faceanon.networks.compensation import correction, expansion
 from faceanon.networks.discriminants import Discriminants
 from faceanon.networks.keyed import KeyedTurn
@@ -38,22 +36,16 @@ class Keyed(LinearPerson, DBAF):
         cid_depth: Blocks of the transformer that reads attributes, at least 1.
         cid_heads: Its attention heads.
         cid_head_dim: Width of a head.
-        cid_mlp_ratio: Hidden width of its feed-forward part, in code widths.
         cid_dropout: Its dropout.
         cid_axis: What it attends across: the `layers` of a picture, or the `batch`.
         maar: Whether encoder features reach the generator.
         code_dim: Length K of the identity code; even.
         principal: The code's directions are the principal components of the embeddings instead of their discriminants,
             which a few dozen persons do not determine.
-        turn_dim: Number of leading entries of the code that the key turns; even. By default all.
         turn_away: How far beyond the right angle the key turns codes, as a cosine in [0, 1).
         turn_stretch: By how much a stranger lies farther from the mean code than a turn puts it; 1 not at all. More
             draws strangers with clearer features, who are less like the person and less like each other. Stage 2 may
             have another one than stage 1.
-        blend: Draw only inside the parser's face and neck, or without a parser inside the hull of the face mesh, both
-            softly widened; elsewhere the input's own pixels stay.
-        reader: The code of an anonymized picture is read by a copy of the recogniser that stage 2 trains, and corrected
-            by a small network that also sees the picture's W+ code.
         attributes_kept: Numbers of the encoder's code, from its beginning, that are all of the attributes where there
             is a draft. They hold light and skin in a code of principal components.
         identity_draft: How much of a linear map of the identity code is drawn: 0 none, 1 the map that fits the
@@ -61,21 +53,15 @@ class Keyed(LinearPerson, DBAF):
             of principal components. CID, through which the person stays, is then left out, and `expand` learns from
             nothing what the map lacks.
         identity_reader: The code of an anonymized picture is read off the encoder's code by a linear map that is
-            measured before stage 2; it takes the place of `reader`.
-        corrections: Rounds in which whoever anonymizes reads the stranger's saved picture as a receiver will, and draws
-            it anew so that the right code is read. Only in the frame of a mesh. A later stage may have another number.
-        keep_light: Strangers, and who is brought back, have the picture's own soft light and colours: those beyond
-            a Gaussian of so many sides of the mesh's frame, at most 0.25; 0 keeps none. Only in the frame of a mesh.
-            Stage 2 may have another one than stage 1.
+            measured before stage 2, and not by the recogniser.
 
     Raises:
-        UserError: `cid_depth` is 0: attributes are read with CID. Or attributes are kept for a draft that is not there,
-            or two readers are asked for. `corrections` is below 0, or `keep_light` not between 0 and 0.25.
+        UserError: `cid_depth` is 0: attributes are read with CID. Or attributes are kept for a draft that is not there.
 
     Examples:
         >>> from faceanon.backbones.keyed import Keyed
         >>> from faceanon.testing import smooth_faces
-        >>> method = Keyed(cid_depth=2, maar=False, blend=False).eval()  # untrained
+        >>> method = Keyed(cid_depth=2, maar=False).eval()  # untrained
         >>> code = method.encode(smooth_faces(128)).identity
         >>> key = method.sample_key(4)
         >>> stranger = method.transform(code, key)
@@ -84,7 +70,7 @@ class Keyed(LinearPerson, DBAF):
         True
     """
 
-    stage_arguments = frozenset({"turn_stretch", "corrections", "keep_light"})
+    stage_arguments = frozenset({"turn_stretch"})
 
     def __init__(
         self,
@@ -92,44 +78,26 @@ class Keyed(LinearPerson, DBAF):
         cid_depth: int = 6,
         cid_heads: int = 14,
         cid_head_dim: int = 64,
-        cid_mlp_ratio: int = 4,
         cid_dropout: float = 0.1,
         cid_axis: AttentionAxis = "layers",
         maar: bool = True,
         code_dim: int = 32,
         principal: bool = False,
-        turn_dim: int | None = None,
         turn_away: float = 0.1,
         turn_stretch: float = 1.0,
-        blend: bool = False,
-        reader: bool = False,
         attributes_kept: int = 0,
         identity_draft: float = 0.0,
         identity_reader: bool = False,
-        corrections: int = 0,
-        keep_light: float = 0.0,
     ) -> None:
         if not cid_depth:
             raise UserError("attributes are read with CID; give it a cid_depth of at least 1")
         refuse_kept_alone(attributes_kept, identity_draft)
         if turn_stretch <= 0:
             raise UserError(f"turn_stretch is {turn_stretch}; give a number above 0")
-        if reader and identity_reader:
-            raise UserError("reader and identity_reader both read anonymized pictures; give one of them")
         depth = 0 if identity_draft else cid_depth
-        widths = (cid_heads, cid_head_dim, cid_mlp_ratio)
-        super().__init__(
-            bundle,
-            depth,
-            *widths,
-            cid_dropout,
-            cid_axis,
-            maar,
-            blend,
-            corrections=corrections,
-            keep_light=keep_light,
-        )
+        super().__init__(bundle, depth, cid_heads, cid_head_dim, cid_dropout, cid_axis, maar)
         if self.cid is not None:
+            assert isinstance(self.cid, LayerTransformer)
             # The attributes start as the whole code, which the prior can draw.
             nn.init.eye_(self.cid.project.weight)
             nn.init.zeros_(self.cid.project.bias)
@@ -137,29 +105,18 @@ class Keyed(LinearPerson, DBAF):
         layers = self.generator.n_latent
         self.principal = principal
         self.discriminants = Discriminants(self.bundle.embedding_length, code_dim)
-        self.turn: Whitening = KeyedTurn(code_dim, turn_dim or code_dim, turn_away, turn_stretch)
+        self.turn: Whitening = KeyedTurn(code_dim, code_dim, turn_away, turn_stretch)
         self.expand: nn.Module = expansion(code_dim, 256, layers, dim)
         self.add_linear_maps(code_dim, dim, attributes_kept, identity_draft, identity_reader, COMPONENT_ROWS)
         if identity_draft:
             self.expand = correction(code_dim + attributes_kept, 256, 256, dim)
-        self.reader: nn.Module | None = None
-        if reader:
-            self.reader = self.bundle.trainable_recogniser().eval()
-            self.compensation = correction(layers * dim + code_dim, 256, 128, code_dim)
 
     def _add_key_edit(self, dim: int) -> None:
         """None of DBAF's: the turn takes their place."""
 
-    def train(self, mode: bool = True) -> Keyed:
-        """Train mode, save for encoder and reader, whose batch statistics stay as they came."""
-        super().train(mode)
-        if self.reader is not None:
-            self.reader.eval()
-        return self
-
     def encode(self, image: Tensor) -> Codes:
         """Codes of `(B, 3, S, S)`: identity `(B, K)`."""
-        return self._with_attributes(self._encode(image, self._recognised))
+        return self._coded(image, self.identity_of(self.bundle.recogniser(image)))
 
     def encode_batch(self, batch: FaceBatch) -> Codes:
         """As `encode`; latents that were prepared need not be computed."""
@@ -168,39 +125,29 @@ class Keyed(LinearPerson, DBAF):
         return self.encode(batch.image)
 
     def encode_anonymized(self, image: Tensor) -> Codes:
-        """As `encode`, with the identity read by a reader where there is one."""
-        if self.identity_reader is not None:
-            return self._with_attributes(self._encode(image, self._read_off_code))
-        if self.reader is None:
+        """As `encode`, with the identity read off the encoder's code where there is a reader."""
+        if self.identity_reader is None:
             return self.encode(image)
-        return self._with_attributes(self._encode(image, self._read))
+        return self._coded(image, None)
 
-    def _with_attributes(self, codes: Codes) -> Codes:
-        """With a draft the encoder's code is all the attributes, of which `w_plus` draws the kept numbers."""
-        if self.identity_draft is None:
-            return codes
+    def _coded(self, image: Tensor, identity: Tensor | None) -> Codes:
+        """Attributes of a picture with an identity code, or with the one that the reader sees.
+
+        With a draft the encoder's code is all the attributes, of which `w_plus` draws the kept numbers.
+        """
+        codes = super().encode(image)
         assert codes.latent is not None
-        return replace(codes, attributes=codes.latent - self.latent_avg)
+        code = codes.latent - self.latent_avg
+        if identity is None:
+            assert self.identity_reader is not None
+            identity = self.identity_reader(code[:, 0])
+        if self.identity_draft is not None:
+            codes = replace(codes, attributes=code)
+        return codes.with_identity(identity)
 
     def identity_of(self, embedding: Tensor) -> Tensor:
         """The identity code `(B, K)` of embeddings `(B, E)`."""
         code: Tensor = self.discriminants(embedding)
-        return code
-
-    def _recognised(self, image: Tensor, latent: Tensor) -> Tensor:
-        return self.identity_of(self.bundle.recogniser(image))
-
-    def _read_off_code(self, image: Tensor, latent: Tensor) -> Tensor:
-        assert self.identity_reader is not None
-        code: Tensor = self.identity_reader((latent - self.latent_avg)[:, 0])
-        return code
-
-    def _read(self, image: Tensor, latent: Tensor) -> Tensor:
-        assert self.reader is not None
-        read = self.discriminants(self.reader(image))
-        seen = torch.cat([self.turn.white(read), latent.flatten(1)], 1)
-        # The network corrects whitened numbers, which are all of one size; `colour` turns its output into code entries.
-        code: Tensor = read + self.compensation(seen) @ self.turn.colour
         return code
 
     def transform(self, identity: Tensor, key: Tensor, inverse: bool = False) -> Tensor:

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from faceanon.errors import UserError
-from faceanon.losses.structure import structure_loss
+from faceanon.losses.structure import own_rows
 from faceanon.networks.discriminants import Discriminants
 from faceanon.networks.linear_identity import IdentityDraft, IdentityReader
 from faceanon.types import Codes, FaceBatch
@@ -191,12 +191,7 @@ class LinearPerson:
         """
         terms: dict[str, Tensor] = {}
         if "image" in wanted:
-            own = source == torch.arange(len(source), device=source.device)
-            if own.any():
-                terms["image"] = structure_loss(drawn[own], batch.image[own])
-            else:
-                # A term that has a weight must be there, also in a batch without such a row.
-                terms["image"] = drawn.sum() * 0
+            terms["image"] = own_rows(batch.image, drawn, source)
         if "drawn_code" in wanted:
             shown = self.identity_of(self.bundle.recogniser(drawn))
             terms["drawn_code"] = (1 - F.cosine_similarity(shown, codes.identity.detach())).mean()

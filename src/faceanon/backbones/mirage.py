@@ -5,35 +5,22 @@
 - The key turns it, z' = T_k(z), by `networks.keyed_flow.KeyedFlow`: exactly invertible, keeps the distribution of
   codes, leaves no code near itself, and is not revealed by as many known pairs as the code is long.
 - Attributes A (B, L, D) are read off the W+ code by DBAF's transformer, and encoder features reach the generator
-  through DBAF's MAAR; the picture is G(A + E(z'), MAAR) inside the face (`blend` of `Keyed`), and the input elsewhere.
-- The recovering side has the 8-bit picture x' alone: z' is read by R(x') + c(R(x'), w+(x')), with R a trained copy of
-  the recogniser and c a small network that starts at nothing; then z = T_k^-1(z'), as exact as z' was read.
-- Stage 2 has two terms against what travels beside the code, where a wrong key, or no key, would find it: the stage's
-  `wrong_anchor`, and `leak` here. With `weights.adversarial` one discriminator sees anonymized, recovered and wrong-key
-  pictures alike, so that none of them looks like what it is.
-
-All parts but T have the names and shapes of `backbones.keyed`, so a stage of `dbaf_keyed` with the same settings is
-a start for a stage of Mirage (`init_from`).
+  through DBAF's MAAR; the picture is G(A + E(z'), MAAR).
+- The recovering side has the 8-bit picture x' alone: z' is read off the encoder's code of x' by a linear map, or by the
+  recogniser; then z = T_k^-1(z'), as exact as z' was read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import Any
-
-from torch import Tensor
-from torch.nn import functional as F
 
 from faceanon.backbones.keyed import Keyed
 from faceanon.errors import UserError
-from faceanon.losses.independence import dependence
 from faceanon.networks.keyed_flow import KeyedFlow
-from faceanon.types import Branches, FaceBatch
 
 GRADES = (12, 8)
 # Of the transformer that reads attributes: blocks, heads, width of a head.
 READING = {"cid_depth": 2, "cid_heads": 4, "cid_head_dim": 48}
-POOLED = 8  # side at which feature maps are compared: where on the face something is, not which pixel
 
 
 class Mirage(Keyed):
@@ -53,11 +40,8 @@ class Mirage(Keyed):
             draws strangers with clearer features. Stage 2 may have another one than stage 1.
         principal: As of `Keyed`: the code's directions are principal components of the embeddings.
         attributes_kept: As of `Keyed`.
-        identity_draft: As of `Keyed`, on codes of principal components. The frame of a mesh keeps what lies around a
-            face, so that nothing is blended then.
-        identity_reader: As of `Keyed`; it takes the place of the trained reader R and of c.
-        corrections: As of `Keyed`.
-        keep_light: As of `Keyed`.
+        identity_draft: As of `Keyed`, on codes of principal components.
+        identity_reader: As of `Keyed`.
 
     Examples:
         >>> import torch
@@ -87,8 +71,6 @@ class Mirage(Keyed):
         attributes_kept: int = 0,
         identity_draft: float = 0.0,
         identity_reader: bool = False,
-        corrections: int = 0,
-        keep_light: float = 0.0,
     ) -> None:
         if not 0 < turn < 180:
             raise UserError(f"turn is {turn}; give degrees between 0 and 180, at least 90 to leave the person behind")
@@ -99,34 +81,13 @@ class Mirage(Keyed):
             "maar": skip,
             "code_dim": sum(grades),
             "principal": principal,
-            "blend": not identity_draft,
-            "reader": not identity_reader,
             "attributes_kept": attributes_kept,
             "identity_draft": identity_draft,
             "identity_reader": identity_reader,
         }
         # `Keyed` refuses a stretch that is none.
-        super().__init__(bundle, turn_stretch=turn_stretch, corrections=corrections, keep_light=keep_light, **shared)
-        self._shared = shared
+        super().__init__(bundle, turn_stretch=turn_stretch, **shared)
         flow = KeyedFlow(grades, rounds, swing, turn, turn_stretch)
         # It replaces the linear turn that `Keyed` has built.
         self.turn = flow
         self.key_shape = (flow.key_size,)
-
-    @property
-    def forerunner(self) -> dict[str, Any]:
-        """The method whose stages it can continue from, and the arguments that those must have (`models`)."""
-        return {"class_path": f"{Keyed.__module__}.{Keyed.__qualname__}", "init_args": self._shared}
-
-    def anonymize_terms(self, batch: FaceBatch, branches: Branches, wanted: Collection[str]) -> dict[str, Tensor]:
-        """`leak`: what attributes and skip features of the saved picture tell of the person whom the key hides.
-
-        Such a trace needs no key: it is what brings wrong keys' faces back to the original. A batch of 4 or more.
-        """
-        if "leak" not in wanted or branches.found is None or branches.found.attributes is None:
-            return {}
-        maps = (branches.found.features or {}).values()
-        seen = [branches.found.attributes, *(F.adaptive_avg_pool2d(item, POOLED) for item in maps)]
-        # Whitened, so that all entries count alike in the distances that `dependence` compares.
-        hidden = self.turn.white(branches.original.identity)
-        return {"leak": dependence(seen, hidden)}

@@ -12,8 +12,8 @@ Li, Wang, Zhao, Dong and Tan, "RiDDLE: Reversible and Diversified De-identificat
 What differs: the groups are 4, 4 and the rest on generators of any size (the published split is 4, 4, 6 at 256 px); the
 picture is read by the bundle's own W+ encoder; the training closes the loop through the saved picture (`loop: file`),
 where the published code hands the codes on. Training terms are in configs/riddle_s2.yaml. With `flips` the key itself
-changes signs of the code, and the encryptor learns what to add; with `code_reader` and `corrections` strangers are read
-off saved pictures better. All of it is off by default.
+changes signs of the code, and the encryptor learns what to add; with `code_reader` strangers are read off saved
+pictures better. All of it is off by default.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ import torch
 from torch import Tensor, nn
 
 from faceanon.backbones.base import Backbone
-from faceanon.backbones.dbaf import LEVELS, flipped
 from faceanon.errors import UserError
 from faceanon.networks.code_reader import STRANGERS, CodeReader, read_codes
 from faceanon.networks.frozen import Frozen
 from faceanon.networks.keyed import check_stretch, stretched
+from faceanon.networks.level_edits import LEVELS, flipped
 from faceanon.networks.riddle_mapper import TransformerMapperSplit
 from faceanon.types import Codes
 from faceanon.weights.bundle import Bundle
@@ -56,14 +56,9 @@ class Riddle(Backbone):
             all. The way back divides again. The numbers that keep their sign stay.
         code_reader: Codes of encrypted pictures are corrected by a map that is measured before the training, on
             strangers whose codes are known. Originals are read as before.
-        corrections: Rounds in which whoever encrypts reads the stranger's saved picture as a receiver will, and draws
-            it anew so that the right code is read. Only in the frame of a mesh.
-        keep_light: Strangers, and who is brought back, have the picture's own soft light and colours: those beyond
-            a Gaussian of so many sides of the mesh's frame, at most 0.25; 0 keeps none. Only in the frame of a mesh.
 
     Raises:
-        UserError: `flip_share` is not between 0 and 1; `flip_stretch` is not above 0, or given without `flips`;
-            `corrections` is below 0; `keep_light` is not between 0 and 0.25.
+        UserError: `flip_share` is not between 0 and 1; `flip_stretch` is not above 0, or given without `flips`.
 
     Examples:
         >>> from faceanon.backbones.riddle import Riddle
@@ -78,7 +73,7 @@ class Riddle(Backbone):
     paper = "Li et al., RiDDLE: Reversible and Diversified De-identification with Latent Encryptor, CVPR 2023"
     licence = "the authors' code and weights carry no licence; nothing of them is used"
 
-    stage_arguments = frozenset({"flip_stretch", "corrections", "keep_light"})
+    stage_arguments = frozenset({"flip_stretch"})
     latent_avg: Tensor
 
     def __init__(
@@ -91,11 +86,8 @@ class Riddle(Backbone):
         flip_share: float = 0.5,
         flip_stretch: float = 1.0,
         code_reader: bool = False,
-        corrections: int = 0,
-        keep_light: float = 0.0,
     ) -> None:
         super().__init__()
-        self.set_frame_options(keep_light, corrections)
         if not 0 < flip_share < 1:
             raise UserError(f"flip_share is {flip_share}; give a number between 0 and 1")
         check_stretch("flip_stretch", flip_stretch, "flips", flips is not None)

@@ -72,11 +72,6 @@ class Rotation(LinearPerson, Backbone):
             out, and `expand` learns from nothing what the map lacks.
         identity_reader: The vector of an anonymized picture is read off the encoder's code by a linear map that is
             measured before stage 2, and not by the recogniser.
-        corrections: Rounds in which whoever anonymizes reads the stranger's saved picture as a receiver will, and draws
-            it anew so that the right code is read. Only in the frame of a mesh. A later stage may have another number.
-        keep_light: Strangers, and who is brought back, have the picture's own soft light and colours: those beyond
-            a Gaussian of so many sides of the mesh's frame, at most 0.25; 0 keeps none. Only in the frame of a mesh.
-            Stage 2 may have another one than stage 1.
 
     Raises:
         UserError: The angle or a number is out of range, or attributes are kept for a draft that is not there.
@@ -94,7 +89,7 @@ class Rotation(LinearPerson, Backbone):
     """
 
     exact = True
-    stage_arguments = frozenset({"stretch", "corrections", "keep_light"})
+    stage_arguments = frozenset({"stretch"})
     paper = "Cao et al., Personalized and Invertible Face De-identification by Disentangled Identity, ICCV 2021"
     licence = "no code of the authors is known to us"
 
@@ -110,12 +105,9 @@ class Rotation(LinearPerson, Backbone):
         attributes_kept: int = 0,
         identity_draft: float = 0.0,
         identity_reader: bool = False,
-        corrections: int = 0,
-        keep_light: float = 0.0,
     ) -> None:
         super().__init__()
         refuse_kept_alone(attributes_kept, identity_draft)
-        self.set_frame_options(keep_light, corrections)
         if not 0 < angle < 180:
             raise UserError(
                 f"angle is {angle}; give degrees between 0 and 180, more than 90 to leave the person behind"

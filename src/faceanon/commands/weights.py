@@ -1,9 +1,10 @@
-"""Bring your own pretrained networks: list what is known, import what you have, verify and show it.
+"""Bring your own pretrained networks: list what is known, import what you have, verify, show and use it.
 
     faceanon weights list
     faceanon weights import stylegan2-ffhq-256.pt e4e_ffhq_encode_256.pt model_ir_se50.pth --as ffhq256
     faceanon weights verify ffhq256 --faces photos/aligned
     faceanon weights show ffhq256
+    faceanon weights method dbaf --bundle ffhq256 --out runs/published/dbaf
 
 Nothing is fetched: get the files from their authors (`list` says where, and on which terms). Files are recognised by
 what is in them, never by name, and no code in them is run. docs/how-to/bring-your-own-networks.md tells the whole way.
@@ -42,6 +43,13 @@ SHOW = """Say what a file or a bundle is: networks, tensors, parameters, keys, o
 
     faceanon weights show e4e_ffhq_encode.pt
     faceanon weights show ffhq256
+"""
+METHOD = """Make a model of the weights that a method's authors publish: DBAF's four files, or RiDDLE's mapper.
+
+    faceanon weights import stylegan2-ffhq-256.pt e4e_ffhq_encode_256.pt iteration_90000.pt --as ffhq256
+    faceanon weights method riddle --bundle ffhq256 --out runs/published/riddle
+
+The folder is a model like any other: for faceanon test, and for --methods of faceanon report tables.
 """
 LIST = """Print the public checkpoints that faceanon reads: role, licence, size, where to get them, what is here.
 
@@ -102,9 +110,24 @@ class ShowOptions:
     what: str
 
 
+@dataclass(frozen=True)
+class MethodOptions:
+    """Which method becomes a model.
+
+    Args:
+        method: dbaf or riddle.
+        bundle: Name of a bundle, or its folder.
+        out: The model's folder.
+    """
+
+    method: str
+    bundle: str
+    out: Path
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare list, import, verify and show."""
-    actions = parser.add_subparsers(dest="action", required=True, metavar="{list,import,verify,show}")
+    """Declare list, import, verify, show and method."""
+    actions = parser.add_subparsers(dest="action", required=True, metavar="{list,import,verify,show,method}")
 
     def action(name: str, text: str) -> argparse.ArgumentParser:
         # Up to the first full stop or colon: so much fits into the list of actions.
@@ -132,10 +155,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     showing = action("show", SHOW)
     showing.add_argument("what", metavar="FILE_OR_BUNDLE", help="a file, a folder, or the name of a bundle")
+    making = action("method", METHOD)
+    making.add_argument("method", choices=("dbaf", "riddle"), help="whose published weights")
+    making.add_argument(
+        "--bundle", required=True, help="name of the bundle that they were imported into, or its folder"
+    )
+    making.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="folder of the model")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Do one of the four.
+    """Do one of the five.
 
     Raises:
         UserError: Something is missing, damaged, unknown, or does not belong together.
@@ -146,6 +175,8 @@ def run(args: argparse.Namespace) -> int:
         return _import(typed(ImportOptions, args))
     if args.action == "verify":
         return _verify(typed(VerifyOptions, args))
+    if args.action == "method":
+        return _method(typed(MethodOptions, args))
     return _show(typed(ShowOptions, args))
 
 
@@ -214,6 +245,16 @@ def _verify(options: VerifyOptions) -> int:
         failed += check.verdict == "FAILED"
         _print(f"{check.verdict:<8} {check.text}")
     return 1 if failed else 0
+
+
+def _method(options: MethodOptions) -> int:
+    from faceanon.interop.public.methods import published_method
+    from faceanon.models import save_backbone
+    from faceanon.weights.bundle import Bundle
+
+    save_backbone(published_method(options.method, Bundle(options.bundle)), options.out)
+    _print(f"{options.method} with its published weights: {options.out}")
+    return 0
 
 
 def _show(options: ShowOptions) -> int:

@@ -2,7 +2,7 @@
 
   faceanon zoo
   faceanon zoo --methods dbaf riddle blur --seeds 0 --config configs/trainer/gpu.yaml
-  faceanon zoo --ablations dbaf-4 hford-3 ifadit-5 --jobs 4
+  faceanon zoo --ablations dbaf-4 hford-4 ifadit-5 --jobs 4
   faceanon zoo --bundle runs/prior/model --photos photos/faces --out runs/zoo_own
   faceanon zoo --steps 600 --out runs/zoo_alike
 
@@ -70,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--ablations",
         nargs="+",
         metavar="TABLE",
-        help="what these tables of the papers ablate: dbaf-4 hford-3 ifadit-5",
+        help="what these tables of the papers ablate: dbaf-4 hford-4 ifadit-5",
     )
     parser.add_argument(
         "--steps",

@@ -51,8 +51,8 @@ class FolderFaces(JitteredTraining, HeldOutLoaders, L.LightningDataModule):
         batch_size: Pictures a batch, per process.
         val_fraction: Share of the persons held out for validation.
         test_fraction: Share of the persons held out for the test.
-        val_identities: Number of persons for validation, instead of the share.
-        test_identities: Number of persons for the test, instead of the share.
+        val_identities: Number of persons for validation, instead of the share; of pictures, where nobody is known.
+        test_identities: Number of persons for the test, likewise.
         on_bad: Leave damaged files out (`skip`) or stop (`refuse`); both name them.
         min_photos: Persons with fewer pictures are left out.
         seed: Of the split and of the order of training.
@@ -243,8 +243,6 @@ class FolderFaces(JitteredTraining, HeldOutLoaders, L.LightningDataModule):
         for photo in photos:
             if photo.identity is not None:
                 known.add(photo.identity)
-        if not known and any(count is not None for count in self.counts):
-            raise UserError(f"no person is known in {self._where()}: set val_fraction and test_fraction instead")
         # A person is either trained on or tested on; of nobody known every picture counts as somebody.
         names = known or {photo.name for photo in photos}
         held = []

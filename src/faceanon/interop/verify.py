@@ -83,11 +83,11 @@ def _carried(bundle: Bundle, role: str) -> Check:
 
 
 def _files(bundle: Bundle) -> Iterator[Check]:
-    """Tensors that no class reads, and packs."""
+    """Tensors of a method, and packs."""
     for role, entry in bundle.spec.get("parts", {}).items():
         try:
             count = len(load_tensors(bundle.folder / entry["file"], entry["sha256"]))
-            yield Check("ok", f"{role}: {count} tensors kept, which no network of faceanon reads yet")
+            yield Check("ok", f"{role}: {count} tensors, for faceanon weights method")
         except UserError as error:
             yield Check("FAILED", f"{role}: {error}")
     for role, entry in bundle.spec.get("packs", {}).items():

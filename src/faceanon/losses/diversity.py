@@ -7,7 +7,7 @@ from torch.nn import functional as F
 
 
 def inter_key(first: Tensor, second: Tensor) -> Tensor:
-    """One person under two keys: mean max(cos, 0) of rows `(B, K)`. iFADIT gives it a name; the form is our reading.
+    """One person under two keys: mean max(cos, 0) of rows `(B, K)`, the second part of iFADIT eq. (17).
 
     Examples:
         >>> import torch
@@ -22,7 +22,7 @@ def inter_key(first: Tensor, second: Tensor) -> Tensor:
 def inter_identity(codes: Tensor, identity: Tensor) -> Tensor:
     """Different persons under one key: mean max(cos, 0) over all pairs of them; 0 where there is no pair.
 
-    iFADIT gives it a name; the form is our reading.
+    It is the first part of iFADIT eq. (17).
 
     Args:
         codes: `(B, K)`.

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import permutations
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -20,7 +23,7 @@ def cosine(first: Tensor, second: Tensor) -> Tensor:
 
 
 def attract(first: Tensor, second: Tensor) -> Tensor:
-    """Mean (1 - cos): the same person (DBAF eq. 30, the reversal term). Range [0, 2].
+    """Mean (1 - cos): the same person (DBAF eq. 30, HFORD eq. 12). Range [0, 2].
 
     Examples:
         >>> import torch
@@ -34,7 +37,7 @@ def attract(first: Tensor, second: Tensor) -> Tensor:
 
 
 def repel(first: Tensor, second: Tensor, margin: float = 0.0) -> Tensor:
-    """Mean max(cos, margin): different persons (DBAF eqs. 29, 31). No gradient below the margin.
+    """Mean max(cos, margin): different persons (DBAF eqs. 29, 31, HFORD 10, 11). No gradient below the margin.
 
     Examples:
         >>> import torch
@@ -47,10 +50,61 @@ def repel(first: Tensor, second: Tensor, margin: float = 0.0) -> Tensor:
     return cosine(first, second).clamp(min=margin).mean()
 
 
+def dbaf_identity(original: Tensor, strangers: Sequence[Tensor], recovered: Tensor | None, floor: float) -> Tensor:
+    """DBAF eq. (32): L_dif (29), a sum over the strangers, L_rev (30), and L_div (31), a sum over their pairs.
+
+    Two readings. Eq. (32) prints L_rec, which is the pixel loss of eq. (34), and means L_rev. The sum of eq. (31) runs
+    over x and y apart, so every pair of strangers is in it twice.
+
+    Args:
+        original: `(B, E)` embeddings of the originals.
+        strangers: The set S1, `(B, E)` each: faces under every key, and those that wrong keys open.
+        recovered: `(B, E)` of the faces that the right key opens; None without a way back.
+        floor: 0 in the paper.
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.losses.identity import dbaf_identity
+        >>> anna = torch.tensor([[1.0, 0.0]])
+        >>> dbaf_identity(anna, [anna, anna], recovered=anna, floor=0.0)  # 2 as herself, 2 as each other
+        tensor(4.)
+    """
+    away = [repel(original, one, floor) for one in strangers]
+    apart = [repel(one, other, floor) for one, other in permutations(strangers, 2)]
+    back = [] if recovered is None else [attract(original, recovered)]
+    return torch.stack([*away, *back, *apart]).sum()
+
+
+def hford_identity(original: Tensor, strangers: Sequence[Tensor], recovered: Tensor | None, floor: float) -> Tensor:
+    """HFORD eq. (13): L_dif (10) and L_anony (11), which are means over pairs and over strangers, and L_rev (12).
+
+    Args:
+        original: `(B, E)` embeddings of the originals.
+        strangers: The set X, `(B, E)` each: faces under every key, and those that wrong keys open.
+        recovered: `(B, E)` of the faces that the right key opens; None without a way back.
+        floor: 0 in the paper.
+
+    Examples:
+        >>> import torch
+        >>> from faceanon.losses.identity import hford_identity
+        >>> anna = torch.tensor([[1.0, 0.0]])
+        >>> hford_identity(anna, [anna, anna], recovered=anna, floor=0.0)
+        tensor(2.)
+    """
+    terms = [torch.stack([repel(original, one, floor) for one in strangers]).mean()]
+    # With one stranger alone there are no pairs.
+    if len(strangers) > 1:
+        apart = [repel(one, other, floor) for one, other in permutations(strangers, 2)]
+        terms.append(torch.stack(apart).mean())
+    if recovered is not None:
+        terms.append(attract(original, recovered))
+    return torch.stack(terms).sum()
+
+
 def contrastive(
     output: Tensor, attribute_source: Tensor, same: Tensor, positive: float = 0.0, negative: float = 0.5
 ) -> Tensor:
-    """CID's contrastive loss, DBAF eq. (9): near the attribute source if it gave the identity too, else far.
+    """Near the attribute source if it gave the identity too, else far: DBAF eqs. (10)-(11), HFORD (6)-(7).
 
     Args:
         output: `(B, E)` embeddings of the drawn faces.

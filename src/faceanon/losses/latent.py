@@ -7,16 +7,23 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-LatentNorm = Literal["spread", "delta", "square"]
+LatentNorm = Literal["mean_code", "delta", "square", "spread"]
 
 
-def latent_regulariser(w_plus: Tensor, form: LatentNorm = "spread") -> Tensor:
-    """Keep W+ codes `(B, L, D)` near W.
+def latent_regulariser(w_plus: Tensor, form: LatentNorm = "spread", mean_code: Tensor | None = None) -> Tensor:
+    """Keep W+ codes `(B, L, D)` near W; the mean over the codes.
+
+    - `mean_code`: sum over i of ||w_i - w_mean||, DBAF eqs. (15) and (36). The paper calls w_mean "the averaged latent
+      code"; that this is the generator's mean code is our reading, and that i counts layers from 0, so that its N - 1
+      terms leave the first layer out, as HFORD's offsets do.
+    - `delta`: sum of ||w_i - w_0||, HFORD eq. (15), and e4e's delta regularisation.
+    - `square`: mean of w^2, DBAF's released code.
+    - `spread`: sum over all layers of ||w_i - mean of the picture's own layers||, which is ours.
 
     Args:
         w_plus: The codes.
-        form: `spread`: sum over layers of ||w_i - mean w|| (DBAF eq. 13); `delta`: sum of ||w_i - w_0|| (HFORD,
-            and e4e's delta regularisation); `square`: mean of w^2 (DBAF's released code).
+        form: One of the above.
+        mean_code: The generator's mean code `(L, D)`, for `mean_code`.
 
     Examples:
         >>> import torch
@@ -27,7 +34,11 @@ def latent_regulariser(w_plus: Tensor, form: LatentNorm = "spread") -> Tensor:
     """
     if form == "square":
         return w_plus.square().mean()
-    if form == "spread":
+    if form == "mean_code":
+        assert mean_code is not None
+        centre = mean_code.to(w_plus)[1:]
+        w_plus = w_plus[:, 1:]
+    elif form == "spread":
         centre = w_plus.mean(1, keepdim=True)
     else:
         centre = w_plus[:, :1]

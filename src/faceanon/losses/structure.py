@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 from torch.nn import functional as F
 from torchmetrics.functional.image import structural_similarity_index_measure
@@ -32,3 +33,20 @@ def structure_loss(output: Tensor, target: Tensor, share: float = 0.84) -> Tenso
     ssim = structural_similarity_index_measure(drawn, wanted, data_range=1.0)
     assert isinstance(ssim, Tensor)
     return share * (1 - ssim) + (1 - share) * F.l1_loss(drawn, wanted)
+
+
+def own_rows(original: Tensor, drawn: Tensor, source: Tensor) -> Tensor:
+    """`structure_loss` of the rows drawn with their own person; of others no picture shows what they should be.
+
+    Args:
+        original: `(B, 3, S, S)` in [-1, 1].
+        drawn: `(B, 3, S, S)`.
+        source: `(B,)` row of every identity source.
+
+    Returns:
+        0 for a batch without such a row, since a term that has a weight must be there.
+    """
+    own = source == torch.arange(len(source), device=source.device)
+    if own.any():
+        return structure_loss(drawn[own], original[own])
+    return drawn.sum() * 0

@@ -29,6 +29,7 @@ class Parts:
     parser: Network | None = None
     landmarks: Network | None = None
     perceptual: Any = None
+    features: Network | None = None
     face_classes: tuple[int, ...] = ()
     head_classes: tuple[int, ...] = ()
     occluder_class: int | None = None
@@ -72,7 +73,7 @@ class AppearanceSuite:
         for what in ("anonymized", "recovered"):
             if f"{what}/file" in images:
                 self._utility(what, images[f"{what}/file"], originals)
-        self._features(originals, versions.anonymized[0])
+        self._features(originals, versions)
         if versions.carried is not None:
             self._metric("carried_bytes", Mean, versions.carried.device).update(versions.carried)
         if versions.undrawn is not None:
@@ -147,14 +148,22 @@ class AppearanceSuite:
             metric = self._metric(f"{name}/{what}", lambda w=without: ParsingIoU(count, w), logits.device)  # type: ignore[misc]
             metric.update(logits.argmax(1), reference)
 
-    def _features(self, originals: CachedOriginals, anonymized: Tensor) -> None:
-        features = getattr(self.parts.perceptual, "features", None)
-        if features is not None:
+    def _features(self, originals: CachedOriginals, versions: Versions) -> None:
+        """FID and KID on the network that the bundle has for them, else on what its perceptual network sees."""
+        if self.parts.features is not None:
+            features: Network = self.parts.features
+            real = originals.tensor("features", features)
+        elif hasattr(self.parts.perceptual, "features"):
+            features = self.parts.perceptual.features
             real = originals.tensor("perceptual", features, "features")
-            fake = features(anonymized)
-            kid = self._metric("kid", self._kid, anonymized.device)
-            kid.update(real, fake)
-            self._metric("fid", lambda: FrechetDistance(real.shape[1]), anonymized.device).update(real, fake)
+        else:
+            return
+        fake = features(versions.anonymized[0])
+        self._metric("kid", self._kid, fake.device).update(real, fake)
+        self._metric("fid", lambda: FrechetDistance(real.shape[1]), fake.device).update(real, fake)
+        if "file" in versions.recovered:
+            back = features(versions.recovered["file"])
+            self._metric("fid/recovered", lambda: FrechetDistance(real.shape[1]), back.device).update(real, back)
 
     def _kid(self) -> KernelDistance:
         return KernelDistance(self.kid_subsets, self.kid_subset_size, self.seed)

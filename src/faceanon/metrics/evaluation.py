@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from faceanon.photo.detect import Detector
     from faceanon.weights.bundle import Bundle
 
-ROLES = ("judge", "recogniser", "parser", "landmarks", "perceptual")
+ROLES = ("judge", "recogniser", "parser", "landmarks", "perceptual", "features")
 
 
 def network_or_none(bundle: Bundle, role: str) -> Any:  # noqa: ANN401 - each role has its own interface
@@ -209,7 +209,7 @@ class Evaluation:
         """What is collected about the pictures."""
         bundle = self.bundle
         nets = self.networks
-        parts = Parts(bundle.image_size, nets["parser"], nets["landmarks"], nets["perceptual"])
+        parts = Parts(bundle.image_size, nets["parser"], nets["landmarks"], nets["perceptual"], nets["features"])
         # Asked only with a parser: a bundle without one raises where its classes are wanted.
         if parts.parser is not None:
             parts.face_classes = tuple(bundle.face_classes)
@@ -225,7 +225,7 @@ class Evaluation:
         named = {}
         for name, net in self.recognisers.items():
             named[f"recogniser/{name}"] = net
-        for role in ("parser", "landmarks", "perceptual"):
+        for role in ("parser", "landmarks", "perceptual", "features"):
             named[role] = self.networks[role]
         detectors = {}
         for name, item in self.detection.detectors.items():

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def bundle_hashes(bundle: Bundle) -> dict[str, str]:
-    """sha256 of the weights by role, as the bundle states them; FID and KID use the perceptual network's features."""
+    """sha256 of the weights by role, as the bundle states them; `features` is what FID and KID are measured on."""
     spec: dict[str, Any] = getattr(bundle, "spec", {})
     entries = spec.get("networks", {}).items()
     by_name: dict[str, str] = {}
@@ -21,7 +21,7 @@ def bundle_hashes(bundle: Bundle) -> dict[str, str]:
         if entry.get("sha256") is not None:
             by_name[role] = str(entry["sha256"])
     if "perceptual" in by_name:
-        by_name["features"] = by_name["perceptual"]
+        by_name.setdefault("features", by_name["perceptual"])
     return by_name
 
 

@@ -155,20 +155,23 @@ class PyramidEncoder(CodecUser, ABC):
         if self.has_codec and image.shape[1] != self.input_nc:
             latents: Tensor = self.codec.encode(image)
             return latents
+        # As the public code shrinks pictures of a larger generator.
+        if image.shape[-1] > self.input_size and image.shape[1] == 3:
+            return F.adaptive_avg_pool2d(image, self.input_size)
         return image
 
     def with_features(self, image: Tensor) -> tuple[Tensor, dict[int, Tensor]]:
         """Encode aligned faces; the call that works for either encoder.
 
         Args:
-            image: `(B, I, input_size, input_size)`, faces in [-1, 1]; or latents, and where there is a codec also
-                pictures of them `(B, 3, S, S)`.
+            image: `(B, I, input_size, input_size)`, faces in [-1, 1], or larger ones, which are shrunk; or latents, and
+                where there is a codec also pictures of them `(B, 3, S, S)`.
 
         Returns:
             Codes `(B, L, D)`, before the average code is added, and the maps of `feature_taps` keyed by side in px.
 
         Raises:
-            ValueError: If the image is larger than `input_size`.
+            ValueError: If latents are larger than `input_size`.
         """
         image = self.seen(image)
         maps = run_trunk(self.input_layer, self.body, image, (*self.pyramid_taps, *self.feature_taps))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 
 import torch
@@ -103,7 +103,12 @@ def make_input_layer(width: int) -> nn.Sequential:
     return nn.Sequential(nn.Conv2d(3, width, 3, 1, 1, bias=False), nn.BatchNorm2d(width), nn.PReLU(width))
 
 
-def make_body(widths: Sequence[int], units: Sequence[int], strides: Sequence[int] | None = None) -> nn.Sequential:
+def make_body(
+    widths: Sequence[int],
+    units: Sequence[int],
+    strides: Sequence[int] | None = None,
+    unit: Callable[[int, int, int], nn.Module] = Unit,
+) -> nn.Sequential:
     """Units of every stage in one row.
 
     Args:
@@ -111,6 +116,7 @@ def make_body(widths: Sequence[int], units: Sequence[int], strides: Sequence[int
         units: Units per stage.
         strides: Stride of the first unit of each stage: 2, or 1 where a stage keeps the resolution. None halves the map
             in every stage.
+        unit: Makes a unit of the channels before and behind it and its stride.
     """
     strides = strides or [2] * len(units)
     if len(widths) != len(units) + 1 or len(strides) != len(units):
@@ -119,9 +125,9 @@ def make_body(widths: Sequence[int], units: Sequence[int], strides: Sequence[int
     body = []
     # `widths` has one entry more than the others.
     for before, width, count, stride in zip(widths, widths[1:], units, strides, strict=False):
-        body.append(Unit(before, width, stride))
+        body.append(unit(before, width, stride))
         for _ in range(count - 1):
-            body.append(Unit(width, width, 1))
+            body.append(unit(width, width, 1))
     return nn.Sequential(*body)
 
 

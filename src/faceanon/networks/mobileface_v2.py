@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from itertools import pairwise
 
-import torch
 from torch import Tensor, nn
 
 EPS = 1e-3  # MXNet's default, which the published graph leaves as it is
@@ -79,34 +77,3 @@ class MobileFaceV2(nn.Module):
         """What `maps` gave -> `(B, E)`, not normalised."""
         embedding: Tensor = self.head(maps[-1])
         return embedding
-
-
-def convert_mobileface_v2(public: Mapping[str, Tensor], blocks: int = 12) -> dict[str, Tensor]:
-    """State dict of `MobileFaceV2` from the published one.
-
-    Args:
-        public: Tensors by MXNet's names behind `arg__` or `aux__`, e.g. `arg__convolution0_weight`.
-        blocks: Number of blocks, of three convolutions each.
-
-    Raises:
-        KeyError: A tensor is missing.
-    """
-    layers = [("stem", "conv1", "bn1")]
-    for block in range(blocks):
-        for number, part in enumerate(("expand", "depthwise", "project"), 3 * block):
-            layers.append((f"blocks.{block}.{part}", f"convolution{number}", f"batchnorm{number}"))
-    state = {"stem.0.bias": public["arg__conv1_bias"], "head.1.weight": public["arg__fc5_weight"]}
-    for ours, conv, norm in layers:
-        state[f"{ours}.0.weight"] = public[f"arg__{conv}_weight"]
-        state |= _norm(f"{ours}.1", norm, public)
-    return state | _norm("head.2", "fc5_bn", public)
-
-
-def _norm(ours: str, theirs: str, public: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {
-        f"{ours}.weight": public[f"arg__{theirs}_gamma"],
-        f"{ours}.bias": public[f"arg__{theirs}_beta"],
-        f"{ours}.running_mean": public[f"aux__{theirs}_moving_mean"],
-        f"{ours}.running_var": public[f"aux__{theirs}_moving_var"],
-        f"{ours}.num_batches_tracked": torch.tensor(0),
-    }

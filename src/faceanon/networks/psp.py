@@ -15,11 +15,7 @@ class GradualStyleEncoder(PyramidEncoder):
     """
 
     def forward(self, image: Tensor) -> Tensor:
-        """Codes `(B, L, D)` of `(B, I, input_size, input_size)`, faces in [-1, 1].
-
-        Raises:
-            ValueError: If the image is larger than `input_size`.
-        """
+        """Codes `(B, L, D)` of `(B, I, input_size, input_size)`, faces in [-1, 1]; larger ones are shrunk."""
         return self.with_features(image)[0]
 
     def _codes(self, c1: Tensor, c2: Tensor, c3: Tensor) -> Tensor:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -55,11 +53,3 @@ class SqueezeNetFeatures(nn.Module):
             if number in TAPS:
                 maps.append(x)
         return maps
-
-
-def convert_squeezenet(public: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """State dict of `SqueezeNetFeatures` from tensors named as `fire2_squeeze1x1.weight`."""
-    converted = {}
-    for name, tensor in public.items():
-        converted[name.replace("_", ".", 1)] = tensor
-    return converted

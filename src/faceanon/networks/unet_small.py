@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from torch import Tensor, cat, nn
 from torch.nn import functional as F
 
@@ -61,11 +59,3 @@ def _resize(x: Tensor, size: int) -> Tensor:
     if x.shape[-1] > size:
         return F.adaptive_avg_pool2d(x, size)
     return F.interpolate(x, size=(size, size), mode="bilinear", align_corners=False)
-
-
-def convert_small_unet(public: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """State dict of `SmallUNet` with the classes in CelebAMask-HQ's order, from the published one."""
-    state = dict(public)
-    for name in ("out.weight", "out.bias"):
-        state[name] = public[name][list(CHANNEL_OF_CLASS)]
-    return state

@@ -216,10 +216,10 @@ EXPLANATIONS: dict[str, Explanation] = {
     ),
     "parsing_iou_outside": _E("Parsing IoU outside the face", "The same over what anonymizing should keep.", "higher"),
     "parsing_iou": _E("Parsing IoU", "Agreement of face parts (hair, eyes, mouth, ...) with the original.", "higher"),
-    "fid": _E("FID", "Fréchet distance on the bundle's own features; biased for few pictures.", "lower", "", 3),
+    "fid": _E("FID", "Fréchet distance on Inception-v3 or its stand-in; biased for few pictures.", "lower", "", 3),
     "kid": _E(
         "KID",
-        "Distance between the looks of originals and anonymized pictures, on the bundle's own features.",
+        "Distance between the looks of originals and anonymized pictures, on FID's features.",
         "lower",
         "",
         5,

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 from tqdm import tqdm  # type: ignore[import-untyped]
 
 from faceanon.backbones.base import Backbone
-from faceanon.backbones.in_frame import InMeshFrame, in_use
+from faceanon.backbones.in_frame import in_use
 from faceanon.data.files import read_photos
-from faceanon.data.prepared import PreparedFaces
+from faceanon.data.pairs import identity_sources
 from faceanon.errors import UserError
-from faceanon.losses.latent import LatentNorm, latent_regulariser
+from faceanon.losses.latent import LatentNorm
 from faceanon.losses.reconstruction import PixelNorm, pixel_loss, round_to_8_bit
 from faceanon.metrics.cache import shared_cache
 from faceanon.metrics.codes import CodeAgreement
@@ -26,19 +27,49 @@ from faceanon.metrics.protocol import load_protocol
 from faceanon.metrics.quality import psnr
 from faceanon.metrics.saved import from_bytes
 from faceanon.models import load_into
-from faceanon.networks.cell_discriminator import CellDiscriminator
+from faceanon.networks.latents import CodecUser
 from faceanon.report.evaluated import publish
 from faceanon.stages.adversary import Adversary
-from faceanon.stages.anonymize_terms import ON_THE_WAY_BACK, PAPER_WEIGHTS, AnonymizeTerms, AnonymizeWeights, repeat
+from faceanon.stages.anonymize_terms import (
+    ON_THE_WAY_BACK,
+    PAPER_WEIGHTS,
+    AnonymizeTerms,
+    AnonymizeWeights,
+    Objective,
+    repeat,
+)
 from faceanon.stages.backbone_stage import BackboneStage, weighed
-from faceanon.stages.base import average_copy
+from faceanon.stages.base import average_copy, weighted_sum
 from faceanon.stages.chunks import fooling_rows
+from faceanon.stages.disentangle import DisentangleTerms, DisentangleWeights
 from faceanon.stages.read_back import read_back
 from faceanon.stages.samples import SHOWN, log_report
-from faceanon.types import Branches, Codes, FaceBatch
+from faceanon.types import Branches, Codes, FaceBatch, Mixed
 
 READ_AT_ONCE = 16  # photographs
 Loop = Literal["file", "image", "latent"]
+
+
+@runtime_checkable
+class PhotographSource(Protocol):
+    """Training data that knows the photographs behind it."""
+
+    def files_with_faces(self, split: str) -> list[Path]:
+        """Files of a split in which a face was found."""
+        ...
+
+
+@runtime_checkable
+class PictureDrawer(Protocol):
+    """A method in use on whole pictures, in which it draws faces in a frame."""
+
+    def cut(self, image: Tensor) -> tuple[Tensor, Tensor]:
+        """The faces of pictures in the frame, and where they lie."""
+        ...
+
+    def under_keys(self, image: Tensor, keys: Iterable[Tensor]) -> Iterator[tuple[Codes, Tensor]]:
+        """Edited codes and drawn pictures, for one key after the other."""
+        ...
 
 
 class AnonymizeStage(BackboneStage[Branches]):
@@ -50,17 +81,23 @@ class AnonymizeStage(BackboneStage[Branches]):
         backbone: The method, as in stage 1.
         weights: Weights of the terms.
         loop: What recovery starts from in training: the anonymized picture after an 8-bit step (`file`), the float
-            picture (`image`, the papers' equations 20-28), or its codes (`latent`, the released code).
+            picture (`image`, DBAF's eqs. 19-28), or its codes (`latent`, the released code).
         saved_noise: Standard deviation, in steps of 8 bits, of noise on the anonymized picture before it is read back,
             so that recovery does not depend on the last bit. 0 adds none.
         branches_every: Batches between two that draw all five pictures and train a backbone's own terms (1: papers).
             The others draw one anonymized and the recovered picture, at less than half the cost: enough where the key
             works by construction.
-        margin: Cosine below which two faces count as different enough.
+        objective: How terms are put together: `dbaf` or `hford`, as printed; `released`; or `means`, which is ours
+            (`stages.anonymize_terms`).
+        margin: Cosine below which two faces count as different enough; 0 in the papers.
         clamp_recovery: Stop pulling the recovered identity when 1 - cos falls below the margin (released code).
         reconstruction_norm: `l1` (paper) or `smooth_l1` (released code).
-        latent_norm: `spread` (DBAF), `delta` (HFORD) or `square` (released code).
+        latent_norm: Form of the regulariser (`losses.latent`): `mean_code` (DBAF), `delta` (HFORD), `square` (released
+            code), or `spread`, which is ours.
         part_emphasis: Brows, eyes, nose and mouth count 1 + this in the recovery term, where parsing is known.
+        mixtures: Stage 1's weights, to have its objective at the same time, on mixtures as stage 1 draws them: the
+            single stage that DBAF ablates. The paper says that both are trained in one stage, and no more; that the
+            two objectives are added up is our reading.
         anchor_from: Model whose drawings the anchors ask for, to continue an earlier stage 2; by default `init_from`.
         report: Folder of `faceanon test`'s report.
         protocol: Of `faceanon test`, by label or path (docs/reference/protocol.md); None follows none.
@@ -82,11 +119,13 @@ class AnonymizeStage(BackboneStage[Branches]):
         loop: Loop = "file",
         saved_noise: float = 0.0,
         branches_every: int = 1,
+        objective: Objective = "means",
         margin: float = 0.1,
         clamp_recovery: bool = False,
         reconstruction_norm: PixelNorm = "l1",
         latent_norm: LatentNorm = "spread",
         part_emphasis: float = 0.0,
+        mixtures: DisentangleWeights | None = None,
         anchor_from: Path | None = None,
         report: Path = Path("runs/report"),
         protocol: str | None = None,
@@ -120,7 +159,14 @@ class AnonymizeStage(BackboneStage[Branches]):
         self.loop = loop
         self.saved_noise = saved_noise
         self.latent_norm = latent_norm
-        self.terms = AnonymizeTerms(self.bundle, weights, margin, clamp_recovery, reconstruction_norm, part_emphasis)
+        self.objective = objective
+        self.terms = AnonymizeTerms(
+            self.bundle, weights, objective, margin, clamp_recovery, reconstruction_norm, part_emphasis
+        )
+        self.mixtures = mixtures
+        if mixtures is not None:
+            self.check_weights(mixtures)
+            self.mixture_terms = DisentangleTerms(self.bundle, mixtures, reconstruction_norm, part_emphasis)
         self.report = report
         self.protocol = protocol
         self.features = features
@@ -185,7 +231,7 @@ class AnonymizeStage(BackboneStage[Branches]):
     def _photographs(self, split: str) -> list[Path]:
         """Files of a split's photographs, for a method that draws in a frame and is used on whole pictures."""
         data = getattr(self.trainer, "datamodule", None)
-        if isinstance(data, PreparedFaces) and isinstance(in_use(self.backbone), InMeshFrame):
+        if isinstance(data, PhotographSource) and isinstance(in_use(self.backbone), PictureDrawer):
             return data.files_with_faces(split)
         return []
 
@@ -222,7 +268,7 @@ class AnonymizeStage(BackboneStage[Branches]):
         measured on them brought fewer people back.
         """
         framed = in_use(self.backbone)
-        assert isinstance(framed, InMeshFrame)
+        assert isinstance(framed, PictureDrawer)
         order = torch.randperm(len(files), generator=torch.Generator().manual_seed(0)).tolist()
         # Every photograph is drawn as often as the others, and the first ones once more where the number asks for it.
         rounds, more = divmod(self.backbone.reader_rows, len(order))
@@ -259,7 +305,24 @@ class AnonymizeStage(BackboneStage[Branches]):
         """All five pictures of a face, or two of them in between; of a method with a sealed way back the anonymized."""
         if self.backbone.sealed:
             return self._draw_one_way(self.backbone.encode_batch(batch), 2 if self._complete else 1)
-        return self.draw(batch.image, self._complete, batch.mesh)
+        branches = self.draw(batch.image, self._complete, batch.mesh)
+        if self.mixtures is None:
+            return branches
+        return replace(branches, mixed=self._mixed(batch, branches.original))
+
+    @property
+    def further_weights(self) -> dict[str, float]:
+        """Those of the backbone's own terms, and of stage 1's objective where it is trained along."""
+        if self.mixtures is None:
+            return self.extra_weights
+        return {**self.extra_weights, "mixture": 1.0}
+
+    def _mixed(self, batch: FaceBatch, codes: Codes) -> Mixed:
+        """Every row with the identity of another, or its own, as in stage 1."""
+        source = identity_sources(batch, self.batches_seen - 1, "roll")
+        mixed = codes.with_identity(self.backbone.mixed_identity(codes, source))
+        pictures, latents = self.decoded(mixed)
+        return Mixed(source, mixed, pictures, latents)
 
     @property
     def adversaries(self) -> list[nn.Module]:
@@ -276,17 +339,40 @@ class AnonymizeStage(BackboneStage[Branches]):
     def adversary_terms(self, batch: FaceBatch, drawn: Branches) -> dict[str, Tensor]:
         """The discriminator's and the readers' terms, and `adversary`: how badly the adversary finds people."""
         terms = super().adversary_terms(batch, drawn)
+        if "adversarial" in terms:
+            terms["adversarial"] = self._adversarial_pictures(drawn) * terms["adversarial"]
+        if drawn.mixed is not None and self.discriminator is not None:
+            real = self.real(batch, drawn.original, drawn.mixed)
+            mixed = self.discriminator_terms(self.discriminator, real, self.judged(batch, drawn.mixed))
+            terms["mixture"] = mixed["adversarial"]
         if self.adversary is not None:
             # Detached: the adversary learns here, and the backbone must not be helped by it.
             terms["adversary"] = -self.adversary(drawn.anonymized.detach(), batch.image, batch.identity).mean()
         return terms
 
+    def _adversarial_pictures(self, drawn: Branches) -> int:
+        """By how many pictures the mean over all is multiplied: DBAF's eqs. (37)-(38) are sums over them."""
+        return drawn.versions if self.objective == "dbaf" else 1
+
     def shard_terms(self, batch: FaceBatch, drawn: Branches) -> dict[str, Tensor]:
         """Terms on pictures and codes, and the backbone's own where all five are drawn."""
         terms = self.generator_terms(batch, drawn)
+        if drawn.mixed is not None:
+            terms["mixture"] = self._mixture_loss(batch, drawn.mixed)
         if self._complete:
             terms |= self.own_terms(self.backbone.anonymize_terms(batch, drawn, self.wanted))
         return terms
+
+    def _mixture_loss(self, batch: FaceBatch, mixed: Mixed) -> Tensor:
+        """Stage 1's objective, DBAF eq. (18), of a mixture."""
+        assert self.mixtures is not None
+        terms = self.mixture_terms(batch, mixed)
+        if self.mixtures.adversarial and self.discriminator is not None:
+            terms["adversarial"] = fooling_rows(self.discriminator, self.judged(batch, mixed)).mean()
+        latent = self.backbone.w_plus(mixed.codes)
+        if self.mixtures.latent and latent is not None:
+            terms["latent"] = self.regularised(latent)
+        return weighted_sum(terms, self.mixtures)
 
     @property
     def _complete(self) -> bool:
@@ -349,7 +435,7 @@ class AnonymizeStage(BackboneStage[Branches]):
     def _compares_latents_alone(self) -> bool:
         """Whether latents are enough for every term that counts."""
         counted = self.wanted.union(weighed(self.weights))
-        takes_latents = self.bundle.compares_latents and isinstance(self.discriminator, CellDiscriminator)
+        takes_latents = self.bundle.compares_latents and isinstance(self.discriminator, CodecUser)
         # These can compare latents. Any other term may look at pixels.
         on_latents = self.backbone.latent_terms | {"adversarial", "perceptual"}
         return takes_latents and self.adversary is None and counted <= on_latents
@@ -365,8 +451,8 @@ class AnonymizeStage(BackboneStage[Branches]):
             drawn = self.parallel.streams.draw(partial(self.backbone.sample_key, count))  # (B, count, ...)
             # Callers cut whole batches out: first every row's first key, then every row's second.
             keys = drawn.transpose(0, 1).flatten(0, 1).to(image)
-        # One key for everybody, so that their pseudonyms compare, whether stage or backbone has the term.
-        if (self.weights.pseudonym or "pseudonym" in self.wanted) and count > 1:
+        # One second key for everybody, so that strangers under one key compare, whether stage or backbone has the term.
+        if (self.weights.pseudonym or self.wanted & self.backbone.terms_of_one_key) and count > 1:
             keys[len(image) : 2 * len(image)] = keys[len(image)]
         return keys
 
@@ -387,21 +473,32 @@ class AnonymizeStage(BackboneStage[Branches]):
         """Named terms of all that was drawn."""
         terms: dict[str, Tensor] = {}
         if self.weights.adversarial and self.discriminator is not None:
-            terms["adversarial"] = fooling_rows(self.discriminator, self.judged(batch, branches)).mean()
+            fooling = fooling_rows(self.discriminator, self.judged(batch, branches)).mean()
+            terms["adversarial"] = self._adversarial_pictures(branches) * fooling
         terms |= self.terms(batch, branches)
         if self.adversary is not None:
             nats = self.adversary(branches.anonymized, batch.image, batch.identity)
             # Where the adversary does no better than a guess, there is nothing to escape from.
             terms["adversary"] = nats.clamp(min=0).mean()
         if self.weights.latent:
-            regularised = []
-            for codes in (branches.edited, branches.recovered):
-                # Without a way back there are no recovered codes, and a method without w+ has nothing to regularise.
-                latent = None if codes is None else self.backbone.w_plus(codes)
-                if latent is not None:
-                    regularised.append(latent_regulariser(latent, self.latent_norm))
-            terms["latent"] = torch.stack(regularised).mean()
+            terms["latent"] = self._latent_term(branches)
         return terms | self._anchors(batch.image, branches)
+
+    def _latent_term(self, branches: Branches) -> Tensor:
+        """The regulariser of the codes behind what was drawn.
+
+        Printed is one code (DBAF eq. 36, HFORD 15); that it is the mean over those of all pictures is our reading. In
+        `means` anonymized and recovered pictures count alike, and wrongly opened ones do not.
+        """
+        drawn = []
+        for codes in (branches.edited, branches.recovered, branches.wrong):
+            # Without a way back there are no recovered codes, and a method without w+ has nothing to regularise.
+            latent = None if codes is None else self.backbone.w_plus(codes)
+            if latent is not None:
+                drawn.append(latent)
+        if self.objective != "means":
+            return self.regularised(torch.cat(drawn))
+        return torch.stack([self.regularised(latent) for latent in drawn[:2]]).mean()
 
     def _anchors(self, image: Tensor, branches: Branches) -> dict[str, Tensor]:
         """Strangers as the backbone drew them before this stage, from the original's attributes."""

@@ -4,26 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from faceanon.losses.identity import attract, one_stranger, repel
+from faceanon.losses.identity import attract, dbaf_identity, hford_identity, one_stranger, repel
 from faceanon.losses.reconstruction import PixelNorm, gradient_loss, part_weight, pixel_loss
 from faceanon.networks.upfirdn import fast_layout
 from faceanon.stages.chunks import landmark_rows, parsing_rows, perceptual_rows
 from faceanon.types import Branches, FaceBatch
 from faceanon.weights.bundle import Bundle
 
+Objective = Literal["dbaf", "hford", "released", "means"]
+
 
 @dataclass(frozen=True)
 class AnonymizeWeights:
-    """Weights of stage 2's terms; 0 leaves a term out. The defaults are the DBAF paper's.
+    """Weights of stage 2's terms; 0 leaves a term out. The defaults are those of DBAF's eq. (39), and HFORD's.
 
     Args:
         adversarial: Non-saturating GAN loss on all five pictures.
-        identity: Eqs. (29)-(32): away from the original and from each other, and back with the right key.
+        identity: Away from the original and from each other, and back with the right key: DBAF eqs. (29)-(32), HFORD
+            (10)-(13).
         recovered_identity: Further weight on bringing the identity back.
         reconstruction: Pixel distance of all five pictures to the original.
         perceptual: Perceptual distance, likewise.
@@ -73,7 +77,11 @@ class AnonymizeTerms:
     Args:
         bundle: The frozen networks.
         weights: Which terms are wanted.
-        margin: Cosine below which two faces count as different enough.
+        objective: How terms are put together. `dbaf`: eqs. (29)-(38), sums over pictures and pairs. `hford`: eqs.
+            (8)-(17), identity terms as means; what eqs. (8), (9) and (14) print of any drawn picture is summed over
+            the five, which is our reading. `released`: sums over pictures, and the identity terms of DBAF's released
+            code. `means`: as `released`, with the mean over pictures in perceptual and parse terms, which is ours.
+        margin: Cosine below which two faces count as different enough; 0 in the papers, 0.1 in the released code.
         clamp_recovery: Stop pulling the recovered identity when 1 - cos falls below the margin.
         reconstruction_norm: Distance of `reconstruction`.
         part_emphasis: Brows, eyes, nose and mouth count 1 + this in `recovery`, where parsing is known.
@@ -81,6 +89,7 @@ class AnonymizeTerms:
 
     bundle: Bundle
     weights: AnonymizeWeights
+    objective: Objective
     margin: float
     clamp_recovery: bool
     reconstruction_norm: PixelNorm
@@ -106,10 +115,17 @@ class AnonymizeTerms:
             # The term is a sum over the pictures drawn, and pixel_loss gives their mean.
             terms["reconstruction"] = count * pixel_loss(pictures, repeat(image, count), self.reconstruction_norm)
         if self.weights.parsing:
-            terms["parsing"] = parsing_rows(nets.parser, pictures, image, nets.part_classes).mean()
+            rows = parsing_rows(nets.parser, pictures, image, nets.part_classes)
+            terms["parsing"] = self._over_pictures(rows, count)
         if self.weights.landmarks:
             terms["landmarks"] = landmark_rows(nets.landmarks, pictures, image).mean()
         return terms
+
+    def _over_pictures(self, rows: Tensor, versions: int) -> Tensor:
+        """A term of every picture `(versions B,)` as one: the mean over the batch of the sum over its versions."""
+        if self.objective == "means":
+            return rows.mean()
+        return versions * rows.mean()
 
     def _perceptual(self, batch: FaceBatch, branches: Branches) -> dict[str, Tensor]:
         """All pictures and the recovered alone share the maps of both."""
@@ -122,7 +138,7 @@ class AnonymizeTerms:
             original = batch.latents
         if weights.perceptual:
             distances = perceptual_rows(self.bundle.perceptual, drawn, original)
-            terms = {"perceptual": distances.mean()}
+            terms = {"perceptual": self._over_pictures(distances, branches.versions)}
             return terms | self._recovered_alone(distances[branches.recovered_rows])
         if weights.recovery_perceptual:
             return self._recovered_alone(self.bundle.perceptual(drawn[branches.recovered_rows], original))
@@ -148,9 +164,24 @@ class AnonymizeTerms:
         return terms
 
     def _different(self, image: Tensor, drawn: Sequence[Tensor], branches: Branches) -> dict[str, Tensor]:
-        """DBAF eqs. (29)-(32), averaged as the released code does: three pairs, one pull, five pairs."""
+        """The identity term, and `recovered_identity`, which is a part of it."""
         with torch.no_grad():
             original = self.bundle.recogniser(fast_layout(image))
+        if self.objective in ("released", "means"):
+            return self._as_released(original, drawn, branches)
+        strangers = list(drawn)
+        recovered = None
+        if branches.recovered is not None:
+            # Two versions have one key, five have two: the recovered faces follow.
+            recovered = strangers.pop(branches.recovered_rows.start // branches.size)
+        identity = dbaf_identity if self.objective == "dbaf" else hford_identity
+        terms = {"identity": identity(original, strangers, recovered, self.margin)}
+        if self.weights.recovered_identity and recovered is not None:
+            terms["recovered_identity"] = attract(original, recovered)
+        return terms
+
+    def _as_released(self, original: Tensor, drawn: Sequence[Tensor], branches: Branches) -> dict[str, Tensor]:
+        """As DBAF's released code: the mean of three pairs, that of five, and one pull."""
         first, *others = drawn
         # Without a way back there is no recovered face and no wrong key: only anonymized faces can be compared.
         if branches.recovered is None:

@@ -15,9 +15,18 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from faceanon.backbones.base import Backbone
+from faceanon.backbones.frame_options import AS_DRAWN, FrameOptions
 from faceanon.errors import UserError
-from faceanon.models import check_fit, description, load_into, save_backbone
-from faceanon.networks.cell_discriminator import CellDiscriminator
+from faceanon.losses.latent import LatentNorm, latent_regulariser
+from faceanon.models import (
+    check_fit,
+    description,
+    load_discriminator,
+    load_into,
+    save_backbone,
+    save_discriminator,
+)
+from faceanon.networks.latents import CodecUser
 from faceanon.networks.layout import channels_last
 from faceanon.optim import Ranger
 from faceanon.stages.base import Stage, average_copy, built, plain_sum, trainable_parameters, weighted_sum
@@ -56,6 +65,10 @@ class BackboneStage(Stage, Generic[Drawn]):
         export: Folder written when the training ends: weights and configuration, ready for the next stage and for use.
         extra_weights: Weights of the backbone's own terms (its `disentangle_terms` or `anonymize_terms`), by name.
         samples_every: Batches between two sample sheets in the log folder and W&B; 0 draws none.
+        hand_on: Whether a discriminator that trains goes with the backbone: `export` holds it, `init_from` brings it.
+            In the papers stage 2 goes on with stage 1's.
+        frame: How faces are put back into pictures, for a method that draws in the frame of a mesh. The model that is
+            exported has it too; an earlier stage may have had another one.
         head_start: Batches at the beginning in which only the discriminator and the auxiliary readers learn. A backbone
             that comes trained would otherwise follow untrained networks and lose what it can do.
         seed: Seed of keys, pairings and dropout, beside batch number and place in the global batch.
@@ -63,6 +76,7 @@ class BackboneStage(Stage, Generic[Drawn]):
     """
 
     weights: object
+    latent_norm: LatentNorm
 
     def __init__(
         self,
@@ -75,6 +89,8 @@ class BackboneStage(Stage, Generic[Drawn]):
         export: Path | None = None,
         extra_weights: dict[str, float] | None = None,
         samples_every: int = 500,
+        hand_on: bool = False,
+        frame: FrameOptions = AS_DRAWN,
         head_start: int = 0,
         seed: int = 0,
         **kwargs: Any,  # noqa: ANN401 - jsonargparse reads names and types off the base class
@@ -85,10 +101,14 @@ class BackboneStage(Stage, Generic[Drawn]):
         self.initialised = init_from is not None
         if init_from is not None:
             load_into(backbone, init_from)
+        backbone.frame_options = frame
         channels_last(backbone)
         self.prefixes = trainable
         self.ema = average_copy(backbone)
         self.discriminator = backbone.new_discriminator() if adversarial else None
+        self.hand_on = hand_on
+        if hand_on and init_from is not None and self.discriminator is not None:
+            load_discriminator(self.discriminator, init_from)
         # After the averaged copy was taken, so that it holds none of them.
         self.readers = backbone.build_readers()
         backbone.use_readers(self.readers)
@@ -113,6 +133,11 @@ class BackboneStage(Stage, Generic[Drawn]):
             kind = type(self.backbone).__name__
             raise UserError(f"{kind} trains on latents: set the weights of {', '.join(asked)} to 0, use extra_weights")
 
+    def regularised(self, w_plus: Tensor) -> Tensor:
+        """The regulariser of W+ codes `(B, L, D)`, in the stage's form."""
+        mean = self.bundle.latent_avg if self.latent_norm == "mean_code" else None
+        return latent_regulariser(w_plus, self.latent_norm, mean)
+
     @property
     def wanted(self) -> frozenset[str]:
         """Names of the backbone's own terms whose weight is not 0."""
@@ -121,6 +146,11 @@ class BackboneStage(Stage, Generic[Drawn]):
             if weight:
                 names.append(name)
         return frozenset(names)
+
+    @property
+    def further_weights(self) -> dict[str, float]:
+        """Weights of terms that `weights` has not, by name."""
+        return self.extra_weights
 
     def own_terms(self, terms: dict[str, Tensor]) -> dict[str, Tensor]:
         """The backbone's own terms, once it is clear that it knows all that are weighed.
@@ -237,7 +267,7 @@ class BackboneStage(Stage, Generic[Drawn]):
                 step.seed_terms()
                 with self.toggled_optimizer(optimizers[0]):
                     terms = self.shard_terms(shard.batch, drawn)
-                    self.add_gradients(shard, terms, weighted_sum(terms, self.weights, self.extra_weights))
+                    self.add_gradients(shard, terms, weighted_sum(terms, self.weights, self.further_weights))
                 # Makes room for the next shard, with its graph.
                 drawn = None
             means = self.take_step(optimizers[0])
@@ -264,19 +294,23 @@ class BackboneStage(Stage, Generic[Drawn]):
         terms: dict[str, Tensor] = {}
         originals = self.originals(drawn)
         if self.discriminator is not None:
-            real = self.backbone.original_view(batch, originals)
-            if self.discriminates_latents(batch, drawn):
-                assert batch.latents is not None
-                real = batch.latents
+            real = self.real(batch, originals, drawn)
             terms |= self.discriminator_terms(self.discriminator, real, self.judged(batch, drawn))
         return terms | self.backbone.reader_terms(batch, originals, drawn.pictures.detach())
 
-    def discriminates_latents(self, batch: FaceBatch, drawn: Drawn) -> bool:
+    def real(self, batch: FaceBatch, originals: Codes, drawn: HasPictures) -> Tensor:
+        """What the discriminator compares with what was drawn: the originals, as `judged` gives that."""
+        if self.discriminates_latents(batch, drawn):
+            assert batch.latents is not None
+            return batch.latents
+        return self.backbone.original_view(batch, originals)
+
+    def discriminates_latents(self, batch: FaceBatch, drawn: HasPictures) -> bool:
         """Whether the discriminator compares latents that both sides have; pictures would have to be encoded."""
         known = batch.latents is not None and drawn.latents is not None
-        return known and isinstance(self.discriminator, CellDiscriminator)
+        return known and isinstance(self.discriminator, CodecUser)
 
-    def judged(self, batch: FaceBatch, drawn: Drawn) -> Tensor:
+    def judged(self, batch: FaceBatch, drawn: HasPictures) -> Tensor:
         """What the discriminator looks at of all that was drawn."""
         if self.discriminates_latents(batch, drawn):
             assert drawn.latents is not None
@@ -309,9 +343,11 @@ class BackboneStage(Stage, Generic[Drawn]):
             save_samples(self, self.sheet_rows(), self.sample_folder)
 
     def on_fit_end(self) -> None:
-        """Write the averaged backbone where `export` says."""
+        """Write the averaged backbone where `export` says, and the discriminator where it is handed on."""
         if self.export is not None and self.trainer.is_global_zero:
             save_backbone(self.ema, self.export)
+            if self.hand_on and self.discriminator is not None:
+                save_discriminator(self.discriminator, self.export)
 
     def on_validation_start(self) -> None:
         """Frozen networks follow the stage to its device, whichever command runs."""

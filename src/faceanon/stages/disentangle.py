@@ -13,13 +13,14 @@ from faceanon.backbones.base import Backbone
 from faceanon.data.pairs import Pairing, identity_sources
 from faceanon.errors import UserError
 from faceanon.losses import identity as identity_losses
-from faceanon.losses.latent import LatentNorm, latent_regulariser
+from faceanon.losses.latent import LatentNorm
 from faceanon.losses.reconstruction import PixelNorm, gradient_loss, part_weight, pixel_loss
 from faceanon.metrics.quality import psnr
 from faceanon.networks.upfirdn import fast_layout
 from faceanon.stages.backbone_stage import BackboneStage
 from faceanon.stages.chunks import fooling_rows, landmark_rows, parsing_rows, perceptual_rows
-from faceanon.types import Codes, FaceBatch
+from faceanon.types import Codes, FaceBatch, Mixed
+from faceanon.weights.bundle import Bundle
 
 
 @dataclass(frozen=True)
@@ -28,15 +29,15 @@ class DisentangleWeights:
 
     Args:
         adversarial: Non-saturating GAN loss.
-        contrastive: CID's contrastive loss, eq. (9).
+        contrastive: CID's contrastive loss, eq. (10).
         identity: Pull towards the identity source, 1 - cos (only in the released code, 0.5 there).
-        reconstruction: Pixel distance to the attribute source, eq. (12).
+        reconstruction: Pixel distance to the attribute source, eq. (13).
         edges: L1 between gradients of the two.
-        perceptual: Perceptual distance of the two, eq. (10).
-        parsing: Parse loss of the two, eq. (11).
+        perceptual: Perceptual distance of the two, eq. (12).
+        parsing: Parse loss of the two, eq. (14).
         landmarks: Distance of the landmarks of the two, in sides of the picture. It is not in the paper: it holds pose
             and expression where a bundle has landmarks and no parser.
-        latent: Regulariser of the W+ code, eq. (13).
+        latent: Regulariser of the W+ code, eq. (15).
     """
 
     adversarial: float = 1.0
@@ -51,20 +52,65 @@ class DisentangleWeights:
 
 
 @dataclass(frozen=True)
-class Mixed:
-    """What stage 1 draws of B pictures.
+class DisentangleTerms:
+    """The terms on a mixture that need no trained network beside the backbone.
 
     Args:
-        source: `(B,)` row of every identity source.
-        codes: Codes of the mixtures.
-        pictures: `(B, 3, S, S)`.
-        latents: `(B, C, h, h)` behind the pictures, of a method that draws a codec's latents.
+        bundle: The frozen networks.
+        weights: Which terms are wanted.
+        reconstruction_norm: Distance of `reconstruction`.
+        part_emphasis: Brows, eyes, nose and mouth count 1 + this in the pixel terms, where parsing is known.
     """
 
-    source: Tensor
-    codes: Codes
-    pictures: Tensor
-    latents: Tensor | None = None
+    bundle: Bundle
+    weights: DisentangleWeights
+    reconstruction_norm: PixelNorm
+    part_emphasis: float
+
+    def __call__(self, batch: FaceBatch, drawn: Mixed) -> dict[str, Tensor]:
+        """Unweighted terms by name; those whose weight is 0 are left out."""
+        weights = self.weights
+        fake = drawn.pictures
+        nets = self.bundle
+        # Whoever is drawn, all but the person is to be the attribute source's.
+        target = batch.image
+        emphasis = None
+        if self.part_emphasis and batch.parsing is not None:
+            emphasis = part_weight(batch.parsing, nets.part_classes, self.part_emphasis)
+        terms: dict[str, Tensor] = {}
+        if weights.reconstruction:
+            terms["reconstruction"] = pixel_loss(fake, target, self.reconstruction_norm, emphasis)
+        if weights.edges:
+            terms["edges"] = gradient_loss(fake, target, emphasis)
+        if weights.perceptual:
+            terms["perceptual"] = perceptual_rows(nets.perceptual, *self._comparable(batch, drawn)).mean()
+        if weights.parsing:
+            terms["parsing"] = parsing_rows(nets.parser, fake, target, nets.part_classes).mean()
+        if weights.landmarks:
+            terms["landmarks"] = landmark_rows(nets.landmarks, fake, target).mean()
+        return terms | self._identity(batch, fake, drawn.source)
+
+    def _comparable(self, batch: FaceBatch, drawn: Mixed) -> tuple[Tensor, Tensor]:
+        """What the perceptual distance compares: pictures, or latents if both have them.
+
+        A distance between latents then needs no codec.
+        """
+        if self.bundle.compares_latents and drawn.latents is not None and batch.latents is not None:
+            return drawn.latents, batch.latents
+        return drawn.pictures, batch.image
+
+    def _identity(self, batch: FaceBatch, fake: Tensor, source: Tensor) -> dict[str, Tensor]:
+        terms: dict[str, Tensor] = {}
+        if not (self.weights.contrastive or self.weights.identity):
+            return terms
+        with torch.no_grad():
+            originals = self.bundle.recogniser(fast_layout(batch.image))
+        drawn = self.bundle.recogniser(fast_layout(fake))
+        if self.weights.contrastive:
+            terms["contrastive"] = identity_losses.contrastive(drawn, originals, _own_person(batch, source))
+        if self.weights.identity:
+            terms["identity"] = identity_losses.attract(drawn, originals[source])
+        return terms
 
 
 class DisentangleStage(BackboneStage[Mixed]):
@@ -78,7 +124,8 @@ class DisentangleStage(BackboneStage[Mixed]):
             draws them then meets the codes that stage 2 makes. For methods whose own terms ask for the code that was
             drawn: no picture shows such a person.
         reconstruction_norm: `l1` (paper) or `smooth_l1` (released code).
-        latent_norm: `spread` (DBAF), `delta` (HFORD) or `square` (released code).
+        latent_norm: Form of the regulariser (`losses.latent`): `mean_code` (DBAF), `delta` (HFORD), `square` (released
+            code), or `spread`, which is ours.
         part_emphasis: Brows, eyes, nose and mouth count 1 + this in the pixel terms, where parsing is known.
         kwargs: Settings of `BackboneStage` and `Stage`.
     """
@@ -113,6 +160,7 @@ class DisentangleStage(BackboneStage[Mixed]):
         self.reconstruction_norm = reconstruction_norm
         self.latent_norm = latent_norm
         self.part_emphasis = part_emphasis
+        self.terms = DisentangleTerms(self.bundle, weights, reconstruction_norm, part_emphasis)
 
     def draw_shard(self, batch: FaceBatch) -> Mixed:
         """Every row with the identity of another."""
@@ -149,56 +197,15 @@ class DisentangleStage(BackboneStage[Mixed]):
         terms = self.generator_terms(batch, drawn)
         latent = self.backbone.w_plus(drawn.codes)
         if self.weights.latent and latent is not None:
-            terms["latent"] = latent_regulariser(latent, self.latent_norm)
+            terms["latent"] = self.regularised(latent)
         own = self.backbone.disentangle_terms(batch, drawn.codes, drawn.pictures, drawn.source, self.wanted)
         return terms | self.own_terms(own)
 
     def generator_terms(self, batch: FaceBatch, drawn: Mixed) -> dict[str, Tensor]:
         """Named terms of what was drawn of a batch."""
-        weights = self.weights
-        fake = drawn.pictures
-        source = drawn.source
-        nets = self.bundle
-        # Whoever is drawn, all but the person is to be the attribute source's.
-        target = batch.image
-        emphasis = None
-        if self.part_emphasis and batch.parsing is not None:
-            emphasis = part_weight(batch.parsing, nets.part_classes, self.part_emphasis)
-        terms: dict[str, Tensor] = {}
-        if weights.reconstruction:
-            terms["reconstruction"] = pixel_loss(fake, target, self.reconstruction_norm, emphasis)
-        if weights.edges:
-            terms["edges"] = gradient_loss(fake, target, emphasis)
-        if weights.perceptual:
-            terms["perceptual"] = perceptual_rows(nets.perceptual, *self.comparable(batch, drawn)).mean()
-        if weights.parsing:
-            terms["parsing"] = parsing_rows(nets.parser, fake, target, nets.part_classes).mean()
-        if weights.landmarks:
-            terms["landmarks"] = landmark_rows(nets.landmarks, fake, target).mean()
-        if weights.adversarial and self.discriminator is not None:
+        terms = self.terms(batch, drawn)
+        if self.weights.adversarial and self.discriminator is not None:
             terms["adversarial"] = fooling_rows(self.discriminator, self.judged(batch, drawn)).mean()
-        return terms | self._identity_terms(batch, fake, source)
-
-    def comparable(self, batch: FaceBatch, drawn: Mixed) -> tuple[Tensor, Tensor]:
-        """What the perceptual distance compares: pictures, or latents if both have them.
-
-        A distance between latents then needs no codec.
-        """
-        if self.bundle.compares_latents and drawn.latents is not None and batch.latents is not None:
-            return drawn.latents, batch.latents
-        return drawn.pictures, batch.image
-
-    def _identity_terms(self, batch: FaceBatch, fake: Tensor, source: Tensor) -> dict[str, Tensor]:
-        terms: dict[str, Tensor] = {}
-        if not (self.weights.contrastive or self.weights.identity):
-            return terms
-        with torch.no_grad():
-            originals = self.bundle.recogniser(fast_layout(batch.image))
-        drawn = self.bundle.recogniser(fast_layout(fake))
-        if self.weights.contrastive:
-            terms["contrastive"] = identity_losses.contrastive(drawn, originals, _own_person(batch, source))
-        if self.weights.identity:
-            terms["identity"] = identity_losses.attract(drawn, originals[source])
         return terms
 
     @torch.no_grad()

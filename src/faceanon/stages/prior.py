@@ -16,7 +16,6 @@ from lightning.pytorch.cli import OptimizerCallable
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from faceanon.backbones.dbaf import flipped
 from faceanon.errors import UserError
 from faceanon.files import load_strictly, load_tensors, save_tensors
 from faceanon.losses.adversarial import generator_loss
@@ -27,6 +26,7 @@ from faceanon.metrics.prior import PriorExam
 from faceanon.metrics.quality import psnr
 from faceanon.networks.e4e import PyramidEncoder
 from faceanon.networks.layout import channels_last
+from faceanon.networks.level_edits import flipped
 from faceanon.networks.mixture_mapping import MixtureMapping
 from faceanon.networks.prior import Prior, open_noise_inputs, open_to_features
 from faceanon.networks.stylegan2 import Generator

@@ -60,8 +60,8 @@ def network_class(name: str) -> type[nn.Module]:
 class Bundle:
     """The pretrained networks of one resolution.
 
-    Frozen networks (`recogniser`, `judge`, `parser`, `landmarks`, `perceptual`) are built once and shared; `generator`,
-    `encoder` and `discriminator` are built anew at each call, for whoever trains them.
+    Frozen networks (`recogniser`, `judge`, `parser`, `landmarks`, `perceptual`, `features`) are built once and shared;
+    `generator`, `encoder` and `discriminator` are built anew at each call, for whoever trains them.
 
     Args:
         path: A folder with a `bundle.yaml`, or the name of one in `checkpoints/`.
@@ -389,6 +389,12 @@ class Bundle:
         distance = LpipsDistance(Frozen(net)) if isinstance(net, Lpips) else PerceptualDistance(Frozen(net))
         return distance.to(self.device)
 
+    @cached_property
+    @_OUTSIDE_INFERENCE
+    def features(self) -> Callable[[Tensor], Tensor]:
+        """`(B, 3, S, S)` in [-1, 1] -> `(B, F)`, of FID and KID."""
+        return Frozen(self.build("features")).to(self.device)
+
     @property
     def compares_latents(self) -> bool:
         """Whether `perceptual` compares the codec's latents, which may then be given in place of pictures."""
@@ -421,7 +427,7 @@ class Bundle:
     def to(self, device: torch.device | str) -> Bundle:
         """Move the frozen networks: those built so far now, the others when they are."""
         self.device = torch.device(device)
-        for role in ("recogniser", "judge", "parser", "landmarks", "perceptual"):
+        for role in ("recogniser", "judge", "parser", "landmarks", "perceptual", "features"):
             if role in self.__dict__:
                 self.__dict__[role].to(device)
         if isinstance(frame := self.__dict__.get("frame"), MeshFrame):

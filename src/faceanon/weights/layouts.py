@@ -106,7 +106,7 @@ def _recogniser(state: State) -> Init:
     embedding, flat = state["output_layer.3.weight"].shape
     # The last layer is dense over a square map, so its length is width x side x side.
     side = round((flat / trunk["widths"][-1]) ** 0.5)
-    return {"input_size": side << len(trunk["units"]), **trunk, "embedding": embedding, "dropout": 0.6}
+    return {"input_size": side << len(trunk["units"]), **trunk, "embedding": embedding}
 
 
 def _encoder(state: State) -> Init:
@@ -172,7 +172,12 @@ LAYOUTS = (
     ),
     Layout(
         "ir_se_recogniser", "IR-SE recogniser (ArcFace)", "recogniser", "faceanon.networks.irse.IRSE",
-        ("input_layer.0.weight", "output_layer.3.weight", "body.0.res_layer.0.weight"), _recogniser,
+        ("input_layer.0.weight", "output_layer.3.weight", "body.0.res_layer.5.fc1.weight"),
+        lambda state: {**_recogniser(state), "dropout": 0.6},
+    ),
+    Layout(
+        "adaface", "IR recogniser (AdaFace)", "judge", "faceanon.networks.adaface.AdaFace",
+        ("input_layer.0.weight", "output_layer.3.weight", "body.0.res_layer.2.running_mean"), _recogniser,
     ),
     Layout(
         "facenet", "FaceNet (Inception-ResNet-v1)", "judge", "faceanon.networks.facenet.InceptionResnetV1",
@@ -207,6 +212,10 @@ LAYOUTS = (
         "faceanon.networks.lpips_net.Lpips",
         ("features.2.weight", "features.17.weight", "features.28.weight"),
         lambda state: {"net": "vgg"},
+    ),
+    Layout(
+        "inception_v3", "Inception-v3 of FID", "features", "faceanon.networks.inception.InceptionV3",
+        ("Conv2d_1a_3x3.conv.weight", "Mixed_7c.branch_pool.conv.weight", "fc.weight"), lambda state: {},
     ),
     Layout(
         "riddle_mapper", "RiDDLE mapper", "mapper", "faceanon.networks.riddle_mapper.TransformerMapperSplit",

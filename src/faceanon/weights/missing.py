@@ -10,7 +10,7 @@ from faceanon.weights.catalog import Published, catalog
 PAPERS = {
     "ffhq256": (
         "stylegan2_256", "e4e_256", "ir_se50", "facenet_casia", "facenet_vggface2", "unet_parser", "lpips_alex",
-        "landmarks68",
+        "landmarks68", "inception_v3", "adaface_ir50",
     ),
 }  # fmt: skip
 """Catalog entries of the bundles that shipped configs stand on and nobody may ship, in the order of their import."""

@@ -7,7 +7,7 @@ from PIL import Image
 from faceanon.metrics.protocol import folder
 from metrics.metric_fakes import Shift
 
-ALL = ["dbaf-1", "dbaf-2", "dbaf-3", "dbaf-4", "hford-1", "hford-2", "hford-3"]
+ALL = ["dbaf-1", "dbaf-2", "dbaf-3", "dbaf-4", "hford-1", "hford-2", "hford-3", "hford-4"]
 ALL += ["ifadit-1", "ifadit-2", "ifadit-3", "ifadit-4", "ifadit-5"]
 
 

@@ -44,6 +44,9 @@ def test_the_list_names_every_table_and_what_fills_it(capsys):
         (["dbaf-1", "--tsne-keys", "1"], "--tsne-keys 1"),
         (["dbaf-1", "--kffa-keys", "1"], "--kffa-keys 1"),
         (["dbaf-1", "--device", "abacus"], "cannot compute on 'abacus'"),
+        (["dbaf-1", "--train", "nowhere"], "name their folder by --data"),
+        (["dbaf-1", "--train", "nowhere", "--data", "."], "--train nowhere: no such folder"),
+        (["dbaf-1", "hford-1", "--train", "nowhere"], "these tables have dbaf-v1, hford-v1: fill one paper's"),
     ],
 )
 def test_a_mistake_gives_one_line(words, message, capsys, tmp_path):
@@ -140,6 +143,44 @@ def test_one_command_writes_a_table(tiny_bundle, tmp_path, capsys):
     assert (tmp_path / "ifadit-4-tsne.png").is_file()
     assert (tmp_path / "ifadit-3-faces.png").is_file()
     assert (tmp_path / "ifadit-4.md").read_text().startswith("# iFADIT")
+
+
+def test_thresholds_come_from_named_people_where_the_test_names_nobody(tiny_bundle, photographs, tmp_path, capsys):
+    unnamed = tmp_path / "unnamed"
+    unnamed.mkdir()
+    for number, path in enumerate(sorted(photographs.rglob("*.png"))):
+        shutil.copy(path, unnamed / f"{number}.png")
+    written = yaml.safe_load((folder() / "dbaf-v1.yaml").read_text())
+    written["pictures"]["image_size"] = 64
+    (tmp_path / "own.yaml").write_text(yaml.safe_dump(written | {"detectors": []}))
+    words = [
+        "report",
+        "tables",
+        "dbaf-4",
+        "--methods",
+        "scramble",
+        "--bundle",
+        str(tiny_bundle),
+        "--data",
+        str(unnamed),
+    ]
+    words += ["--protocol", str(tmp_path / "own.yaml"), "--out", str(tmp_path / "out")]
+
+    def ours():
+        content = json.loads((tmp_path / "out/dbaf-4.json").read_text())
+        return content["blocks"][0]["rows"][-1]["lines"][0]["figures"], " ".join(content["facts"])
+
+    assert main(words) == 0
+    figures, facts = ours()
+    assert {"mse/anonymized/file", "lpips/anonymized/file", "fid"} <= set(figures)
+    assert "deid_rate/tiny_judge" not in figures
+    assert main([*words, "--named", str(photographs)]) == 0
+    figures, facts = ours()
+    assert 0 <= figures["deid_rate/tiny_judge"] <= 1
+    assert "Thresholds of other, named pictures" in facts
+    capsys.readouterr()
+    assert main([*words, "--named", str(unnamed)]) == 2
+    assert "--named: the folder names no two people" in capsys.readouterr().err
 
 
 def test_two_trainings_of_a_method_fill_one_row(tiny_bundle, tmp_path, capsys):

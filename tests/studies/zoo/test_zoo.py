@@ -139,7 +139,8 @@ def test_the_steps_are_shared_between_the_stages(tmp_path, monkeypatch):
         assert _zoo.prepare(method, 0, tmp_path, _zoo.ZooSettings(7)) == tmp_path / name / "seed0/dbaf_s2/model"
     assert seen[2:] == [
         ("dbaf_s2", 3, first),  # the whole method's first stage is not trained again
-        ("dbaf_s2", 7, None),
+        ("dbaf_s1", 4, None),
+        ("dbaf_s2", 3, tmp_path / "dbaf_no_cid/seed0/dbaf_s1/model"),
         ("dbaf_s2", 7, None),
     ]
 

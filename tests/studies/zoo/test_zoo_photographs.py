@@ -93,7 +93,7 @@ def batches_in(config):
     return yaml.safe_load((configs() / f"{config}.yaml").read_text())["data"]["init_args"]["train_batches"]
 
 
-@pytest.mark.parametrize("table", ["dbaf-4", "hford-3", "ifadit-5"])
+@pytest.mark.parametrize("table", ["dbaf-4", "hford-4", "ifadit-5"])
 def test_every_ablation_of_a_table_has_its_configs(table):
     found = find_ablations([table])
     assert found[0].name == table.split("-")[0]  # the whole method stands first
@@ -127,31 +127,32 @@ def test_the_words_of_an_ablation_on_photographs(bundle, words):
     methods = {method.name: method for method in find_ablations(["dbaf-4"])}
     settings = _zoo.ZooSettings(None, str(bundle))
     files, options = words(methods["dbaf_no_cid"], methods["dbaf_no_cid"].stages[0], settings)
-    assert files == ["dbaf_s2.yaml"]
-    assert options["model.init_args.backbone.init_args.cid_depth"] == "0"
-    assert options["model.init_args.trainable"] == '["kria"]'
+    assert files == ["dbaf_s1.yaml"]
+    assert options["model.init_args.backbone.init_args.cid_form"] == "mlp"
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_ablations_on_photographs_are_trained_and_tested(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("faceanon.backbones.dbaf.STRANGERS", 8)
+    monkeypatch.setattr("faceanon.backbones.dbaf_flips.STRANGERS", 8)
     monkeypatch.setattr(recipes.ZooStage, "batches", lambda *given: 1)
     short = {
         "data": {"init_args": {"versions": 1, "cache": str(tmp_path / "prepared")}},
         "trainer": {"limit_test_batches": 1},
     }
     (tmp_path / "short.yaml").write_text(yaml.safe_dump(short))
-    words = ["--ablations", "hford-3", "--seeds", "0", "--out", str(tmp_path / "zoo")]
+    words = ["--ablations", "hford-4", "--seeds", "0", "--out", str(tmp_path / "zoo")]
     assert main(["zoo", *words, "--config", str(tmp_path / "short.yaml")]) == 0
     told = json.loads((tmp_path / "zoo/zoo.json").read_text())["methods"]
-    assert list(told) == ["hford", "hford_no_idm", "hford_arm"]
+    assert set(told) == {"hford", "hford_no_adversarial", "hford_no_pretrain", "hford_no_idm", "hford_arm"}
     built = {}
     for name in told:
         card = yaml.safe_load((tmp_path / f"zoo/{name}/seed0/hford_s2/model/model.yaml").read_text())
-        built[name] = (card["init_args"]["cid_depth"] > 0, card["init_args"]["maar"])
-    assert built == {"hford": (True, False), "hford_no_idm": (False, False), "hford_arm": (True, True)}
+        built[name] = (card["init_args"]["cid_form"], card["init_args"]["maar"])
+    assert built.pop("hford_no_idm") == ("mlp", False)
+    assert built.pop("hford_arm") == ("joint", True)
+    assert set(built.values()) == {("joint", False)}
 
 
 def asked_of_a_test(method, model, tmp_path, monkeypatch):

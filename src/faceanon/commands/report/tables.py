@@ -1,7 +1,7 @@
 """Fill the papers' tables: what they print, and what we measure.
 
-  faceanon report tables list
   faceanon report tables ifadit-3 dbaf-1 --methods dbaf_keyed=runs/mine/model blur --out runs/tables
+  faceanon report tables dbaf-4 --train ffhq --data celebahq --bundle ffhq256 --config configs/trainer/gpu.yaml
 
 `list` shows every table and what fills its rows; `all` runs them all. --out gets a folder with a page, JSON, Markdown
 and pictures of each table, and tables.md with all of them. Name the tables first, then the options.
@@ -28,9 +28,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "NAME alone where no training is needed",
     )
     parser.add_argument("--bundle", default="photo128_prior", help="bundle that judges (%(default)s)")
-    parser.add_argument("--protocol", default="photo128-v1", metavar="NAME", help="of the evaluation (%(default)s)")
+    parser.add_argument(
+        "--protocol", metavar="NAME", help="of the evaluation (default: photo128-v1, with --train the paper's own)"
+    )
     parser.add_argument(
         "--data", nargs="+", type=Path, default=[], metavar="FOLDER", help="photographs, for a protocol on photographs"
+    )
+    parser.add_argument(
+        "--train",
+        type=Path,
+        metavar="FOLDER",
+        help="train the rows' models by configs/paper on these aligned photographs, ablations too; what is there "
+        "already is not trained again",
+    )
+    parser.add_argument(
+        "--config", nargs="+", default=[], metavar="FILE", help="configs behind each training's own, as for a GPU"
+    )
+    parser.add_argument(
+        "--named",
+        type=Path,
+        metavar="FOLDER",
+        help="people (a folder each) who set the thresholds where --data names nobody",
     )
     parser.add_argument("--limit", type=int, metavar="N", help="test on about N pictures only; the page says so")
     parser.add_argument("--detectors", nargs="+", default=[], metavar="NAME", help="further face detectors: mtcnn")

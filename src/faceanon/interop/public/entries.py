@@ -208,7 +208,7 @@ def _usage(part: Part) -> dict[str, Any]:
     """How a bundle feeds the network: framing of recognisers, class numbers of parsers."""
     kind = part.found.layout.kind
     init = part.found.init
-    if kind == "ir_se_recogniser":
+    if kind in ("ir_se_recogniser", "adaface"):
         return {"input_size": init["input_size"], "crop": list(FRAMING)}
     if kind == "facenet":
         return {"input_size": 160, "crop": list(FRAMING)}

@@ -207,6 +207,9 @@ def _state(state: dict[str, Tensor], opts: dict[str, Any], average: Tensor | Non
         if decoder:
             return [*networks, replace(_named(GENERATOR, decoder, path), latent_avg=average)]
         return networks
+    # AdaFace's training saves the recogniser beside the head of its loss.
+    if "model.input_layer.0.weight" in state:
+        state = {name.removeprefix("model."): item for name, item in state.items() if name.startswith("model.")}
     for layout in LAYOUTS:
         if all(mark in state for mark in layout.marks):
             if layout.kind == "facenet":
@@ -272,7 +275,16 @@ def _named(layout: Layout, state: State, path: Path) -> Found:
         raise UserError(f"{path}: {error}") from error
     except (KeyError, IndexError, ValueError) as error:
         raise UserError(f"{path} looks like a {layout.title}, but is incomplete: {error}; get it again") from error
-    return Found(layout, init, dict(state), layout.kind)
+    return Found(layout, init, dict(state), _name(layout, init))
+
+
+def _name(layout: Layout, init: Init) -> str:
+    """The network's name, by which protocols ask for a recogniser: `ir_se50`, after its number of layers."""
+    names = {"ir_se_recogniser": "ir_se", "adaface": "adaface_ir"}
+    if layout.kind in names:
+        # A unit has two convolutions; the input layer and the output layer are one each.
+        return f"{names[layout.kind]}{2 * sum(init['units']) + 2}"
+    return layout.kind
 
 
 def _unnamed(path: Path, keys: list[Any], but: str = "") -> str:

@@ -69,14 +69,9 @@ def fingerprint(target: Target, attacker: str) -> dict[str, Any]:
     """
     seen = looked_at(target.test)
     method = target.backbone
-    arguments = {}
-    for name, value in getattr(method, "init_args", {}).items():
-        # A bundle's networks are known by their hashes below, wherever it lies.
-        if name != "bundle":
-            arguments[name] = value
     return {
         "method": f"{type(method).__module__}.{type(method).__qualname__}",
-        "arguments": plain(arguments),
+        "arguments": plain(method.settings),
         "method_sha256": state_sha256(method),
         "weights": bundle_hashes(method.bundle),
         "pictures_sha256": seen.sha256,

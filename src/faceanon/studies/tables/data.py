@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -80,6 +80,15 @@ def load_pictures(
     for batch in batches:
         check.update(batch)
     return TestPictures(batches, check.seen(), real)
+
+
+def named_pictures(protocol: Protocol, image_size: int, root: Path) -> list[FaceBatch]:
+    """As many pictures of a folder as a protocol tests, two of a person where there are two."""
+    return list(
+        _read(
+            replace(protocol, pictures=replace(protocol.pictures, files=None)), image_size, list_photos(root), None, 16
+        )
+    )
 
 
 def _listed(protocol: Protocol, roots: Sequence[Path]) -> list[Photo]:

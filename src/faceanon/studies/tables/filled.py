@@ -12,9 +12,13 @@ from faceanon.studies.tables.names import Names, expand, figures_of, titles_of
 from faceanon.studies.tables.spec import PaperTable, TableBlock, TableColumn, TableRow
 
 Kind = Literal["published", "corrected", "ours", "not run"]
-UNKNOWN = "?"
 STYLES: dict[str, str] = {"not run": "quiet"}
-VERSIONS = {"recovered/image": "float picture", "recovered/file": "saved file", "recovered/latent": "codes"}
+VERSIONS = {
+    "recovered/image": "float picture",
+    "recovered/file": "saved file",
+    "recovered/latent": "codes",
+    "wrong": "wrong key",
+}
 
 
 @dataclass(frozen=True)
@@ -126,10 +130,6 @@ def _head(column: TableColumn, names: Names) -> str:
 
 def _notes(table: PaperTable, names: Names) -> list[str]:
     notes = [table.layout]
-    if table.published:
-        notes.append(f"{UNKNOWN}: unknown; the paper may print a figure there, but none that our sources quote.")
-    else:
-        notes.append("None of the paper's figures in this table is known to us; its lines stay empty.")
     if any(column.ours for column in table.columns):
         notes.append("Columns with * are ours; the paper has none like them.")
     remarks = []
@@ -196,14 +196,12 @@ def _published(table: PaperTable, row: TableRow) -> list[FilledLine]:
     """As published, and as corrected where something is known to be wrong."""
     if not row.paper:
         return []
-    if not row.cells:
-        return [FilledLine("published", "as published: unknown", _paper_cells(table, {}))]
     digits = {}
     for column in table.columns:
         digits[column.id] = column.digits
     printed = {}
     for c in row.cells:
-        # With the digits that the source prints: 0.90 and 0.9 are not the same claim.
+        # With the digits that the paper prints: 0.90 and 0.9 are not the same claim.
         printed[c.column] = f"{c.published:.{digits[c.column] if c.digits is None else c.digits}f}"
     values = {}
     for cell in row.cells:
@@ -222,7 +220,7 @@ def _published(table: PaperTable, row: TableRow) -> list[FilledLine]:
 def _paper_cells(table: PaperTable, texts: Mapping[str, str]) -> tuple[str, ...]:
     cells = []
     for column in table.columns:
-        cells.append("" if column.ours else texts.get(column.id, UNKNOWN))
+        cells.append("" if column.ours else texts.get(column.id, NOTHING))
     return tuple(cells)
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,11 @@ from faceanon.metrics.fingerprints import bundle_hashes
 from faceanon.metrics.interval import rate_interval
 from faceanon.metrics.protocol import Protocol, load_protocol
 from faceanon.metrics.readings import ThresholdReading
-from faceanon.metrics.recognition import match_rate
+from faceanon.metrics.recognition import Verification, match_rate
 from faceanon.report.evaluated import write_evaluation
 from faceanon.results import FILE_NAME, Results, load_results
 from faceanon.studies.tables.data import TestPictures
+from faceanon.types import FaceBatch
 from faceanon.weights.bundle import Bundle
 
 READINGS_FROM = "dbaf-v1"  # the protocol whose thresholds are read in every way, and every recogniser is counted with
@@ -43,6 +45,7 @@ class TableSetting:
         needs_readings: Whether a table counts at thresholds that papers print.
         device: Where methods and networks run.
         cache: Keeps what the networks make of the originals from one method to the next.
+        thresholds: Of recognisers by name, measured on other pictures, for a test whose pictures name nobody.
     """
 
     bundle: Bundle
@@ -54,6 +57,7 @@ class TableSetting:
     needs_readings: bool = True
     device: str = "cpu"
     cache: FeatureCache | None = None
+    thresholds: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def keys(self) -> int:
@@ -75,14 +79,28 @@ def readings(recogniser: str) -> list[ThresholdReading]:
     return [ThresholdReading(name, recogniser, r.distance, r.threshold) for name, r in by_name.items()]
 
 
+def thresholds(bundle: Bundle, batches: Sequence[FaceBatch], far: float, device: str) -> dict[str, float]:
+    """Threshold of every recogniser at a false accept rate, on pictures of named people.
+
+    Raises:
+        UserError: They show no two people.
+    """
+    found = {}
+    for name, network in Evaluation(bundle.to(device)).recognisers.items():
+        pairs = Verification(far)
+        for batch in batches:
+            pairs.update(network(batch.image.to(device)).cpu(), batch.identity)
+        found[name] = float(pairs.compute()["threshold"])
+        if math.isnan(found[name]):
+            raise UserError("--named: the folder names no two people; give one with a folder a person, as LFW has")
+    return found
+
+
 def method_digest(backbone: Backbone) -> str:
     """Hash over class, arguments (but the bundle's name) and weights of a method."""
-    arguments = {}
-    for name, value in backbone.init_args.items():
-        # The same networks may lie elsewhere; of the bundle's own, `check_bundle` compares what the method learnt from.
-        if name != "bundle":
-            arguments[name] = value
-    content = [type(backbone).__qualname__, json.dumps(arguments, sort_keys=True, default=str), state_sha256(backbone)]
+    # Of the bundle, `check_bundle` compares what the method learnt from.
+    settings = json.dumps(backbone.settings, sort_keys=True, default=str)
+    content = [type(backbone).__qualname__, settings, state_sha256(backbone)]
     return hashlib.sha256("\n".join(content).encode()).hexdigest()
 
 
@@ -148,11 +166,12 @@ def _fits(meta: Mapping[str, Any], backbone: Backbone, setting: TableSetting) ->
         # `faceanon test` reads no thresholds of papers, has no further detectors or judges that we could see, and takes
         # the protocol's keys alone.
         more = setting.needs_readings or setting.keys > setting.protocol.kffa_keys or detectors or judges
-        return of_method and not more
+        return of_method and not more and not setting.thresholds
     enough = (
         extra.get("kffa_keys", 0) >= setting.keys
         and set(detectors) <= set(extra.get("detectors", []))
         and set(judges) <= set(extra.get("judges", []))
+        and extra.get("thresholds", {}) == setting.thresholds
     )
     return enough and extra.get("method") == method_digest(backbone)
 
@@ -173,7 +192,13 @@ def measure(name: str, backbone: Backbone, setting: TableSetting, progress: Prog
     if (kept := cached(folder, backbone, setting)) is not None:
         return kept
     # One cache for all methods: the originals are the same for each.
-    evaluation = Evaluation(setting.bundle, protocol=setting.protocol, detectors=setting.detectors, cache=setting.cache)
+    evaluation = Evaluation(
+        setting.bundle,
+        protocol=setting.protocol,
+        detectors=setting.detectors,
+        cache=setting.cache,
+        fallback=setting.thresholds,
+    )
     evaluation.kffa_keys = setting.keys
     total = sum(map(len, setting.pictures.batches))
     for batch in setting.pictures.batches:
@@ -190,6 +215,7 @@ def _write(folder: Path, evaluation: Evaluation, backbone: Backbone, setting: Ta
     extra = {"method": method_digest(backbone), "kffa_keys": evaluation.kffa_keys}
     extra["detectors"] = sorted(setting.detectors or {})
     extra["judges"] = setting.further_judges
+    extra["thresholds"] = dict(setting.thresholds)
     real = setting.pictures.real
     write_evaluation(evaluation, {**rates, **figures}, folder, pictures=not real, ci=intervals, meta={"tables": extra})
     return load_results(folder)
@@ -233,6 +259,9 @@ def facts(setting: TableSetting, results: Mapping[str, Sequence[Results]]) -> li
     deviations = setting.protocol.deviations(setting.pictures.seen, bundle_hashes(setting.bundle))
     if deviations:
         lines.append(f"The protocol was not followed: {'; '.join(deviations)}.")
+    if setting.thresholds:
+        listed = ", ".join(f"{name} {value:.3f}" for name, value in setting.thresholds.items())
+        lines.append(f"Thresholds of other, named pictures, where the test's name nobody (cosine): {listed}.")
     if setting.keys:
         lines.append(f"Figures over keys (KFFA): {setting.keys} keys a picture.")
     if any(len(trainings) > 1 for trainings in results.values()):

@@ -21,6 +21,7 @@ class Names:
         judge: Trained nothing; empty where there is none.
         recogniser: Trained the methods; empty where there is none.
         further: Further judges.
+        features: The network whose features take the place of Inception-v3's in FID; empty where none has to.
         own_scale: Those whose embeddings have a scale of their own, so that thresholds of papers mean nothing to them.
     """
 
@@ -29,6 +30,7 @@ class Names:
     recogniser: str = ""
     further: tuple[str, ...] = ()
     own_scale: frozenset[str] = frozenset()
+    features: str = ""
 
     @property
     def judges(self) -> tuple[str, ...]:
@@ -49,6 +51,8 @@ class Names:
 
     def remark(self, column: TableColumn) -> str:
         """Which network took the place of the paper's; empty where none had to."""
+        if self.features and any(figure.name.startswith("fid") for figure in column.figures):
+            return f"{column.title}: bundle {self.bundle} has no Inception-v3; {self.features} stands in for it."
         recogniser = self.for_column(column)
         if column.recogniser is None or recogniser == column.recogniser:
             return ""
@@ -66,7 +70,9 @@ def figures_of(column: TableColumn, version: str, names: Names) -> list[str]:
         version: Which pictures.
         names: Recognisers of the bundle.
     """
-    found = []
+    found: list[str] = []
+    if column.of is not None and not version.startswith(column.of):
+        return found
     for judge in _judges_of(column, names):
         for figure in column.figures:
             found.append(resolve(figure.name, column, version, replace(names, judge=judge)))
@@ -88,9 +94,9 @@ def titles_of(column: TableColumn, names: Names) -> list[str]:
 
 
 def _judges_of(column: TableColumn, names: Names) -> tuple[str, ...]:
-    """The judges that a column shows: every one in a column of ours, the first one in a paper's."""
+    """The judges that a column shows: every one where its figures are by judge, else the first one."""
     by_judge = any("{judge}" in figure.name for figure in column.figures)
-    if column.ours and by_judge:
+    if by_judge:
         return names.judges
     return (names.judge,)
 

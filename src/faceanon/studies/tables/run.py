@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -91,7 +91,7 @@ def build(given: Given, bundle: Bundle) -> Backbone:
 
 
 def listing() -> list[str]:
-    """A paragraph a table: what it is about, how much of it is known, and what fills its rows."""
+    """A paragraph a table: what it is about, how many figures it has, and what fills its rows."""
     from faceanon.studies.tables.spec import known_tables, load_table
 
     lines = []
@@ -102,7 +102,7 @@ def listing() -> list[str]:
             extra = [f"{table.kffa_keys} keys a picture"]
         for one in table.pictures:
             extra.append({"tsne": "a t-SNE figure", "sheet": "a sheet of faces"}[one])
-        lines.append(f"{name}: {table.title} ({table.paper}; {table.published} published figures known)")
+        lines.append(f"{name}: {table.title} ({table.paper}; {table.published} published figures)")
         lines.append(f"    methods: {', '.join(table.methods)}")
         if extra:
             lines += [f"    with {', '.join(extra)}"]
@@ -119,8 +119,11 @@ class TablesOptions:
         methods: `NAME=MODEL` by the name of their row, several for several trainings, or NAME where no training is
             needed; None: the shipped model.
         bundle: Bundle that judges, by name or folder.
-        protocol: Of the evaluation.
+        protocol: Of the evaluation; None: photo128-v1, or the paper's own where its models are trained.
         data: Folders of photographs, for a protocol on photographs.
+        train: Folder of aligned photographs on which the rows' models are trained by configs/paper; None: no model is.
+        config: Config files behind each training's own.
+        named: Folder of named people that sets the recognisers' thresholds, for a test whose pictures name nobody.
         limit: Test on about so many pictures only.
         detectors: Further face detectors.
         dlib: dlib's `shape_predictor_68` file, or None.
@@ -135,8 +138,11 @@ class TablesOptions:
     out: Path = OUT
     methods: Sequence[str] | None = None
     bundle: str = "photo128_prior"
-    protocol: str = "photo128-v1"
+    protocol: str | None = None
     data: Sequence[Path] = ()
+    train: Path | None = None
+    config: Sequence[str] = ()
+    named: Path | None = None
     limit: int | None = None
     detectors: Sequence[str] = ()
     dlib: Path | None = None
@@ -166,8 +172,13 @@ def run_tables(options: TablesOptions) -> int:
         names = list(dict.fromkeys(options.table))
     tables = list(map(load_table, names))
     chosen_device = device(options.device)
-    given = parse_methods(options.methods)
     bundle = Bundle(options.bundle)
+    if options.protocol is None:
+        options = replace(options, protocol=_protocol(options, tables))
+    if options.train is None:
+        given = parse_methods(options.methods)
+    else:
+        given = parse_methods([*_trained(options, tables), *(options.methods or ())])
     # All are built before the first one is tested: a wrong name at the end must not cost what came before.
     methods = {}
     for one in given:
@@ -189,16 +200,43 @@ def run_tables(options: TablesOptions) -> int:
     return 0
 
 
+def _protocol(options: TablesOptions, tables: Sequence[PaperTable]) -> str:
+    """The one that all tables share where their models are trained, else that of the photographs that ship."""
+    if options.train is None:
+        return "photo128-v1"
+    own = {table.protocol for table in tables}
+    if len(own) > 1:
+        raise UserError(f"these tables have {', '.join(sorted(own))}: fill one paper's at a time, or give --protocol")
+    return own.pop()
+
+
+def _trained(options: TablesOptions, tables: Sequence[PaperTable]) -> list[str]:
+    """`NAME=MODEL` of the rows that `train` trains."""
+    from faceanon.metrics.protocol import load_protocol
+    from faceanon.studies.tables.full_scale import train
+
+    assert options.train is not None
+    # What cannot be tested is not trained for days.
+    if load_protocol(options.protocol or "").pictures.source == "folder" and not options.data:
+        raise UserError("--train trains for a test on other photographs: name their folder by --data FOLDER")
+    if not options.train.is_dir():
+        raise UserError(f"--train {options.train}: no such folder; name one of aligned photographs")
+    methods: dict[str, None] = {}
+    for table in tables:
+        methods |= dict.fromkeys(train(table, options.train, options.bundle, options.config, options.out / "models"))
+    return list(methods)
+
+
 def _setting(options: TablesOptions, tables: Sequence[PaperTable], bundle: Bundle) -> TableSetting:
     """Protocol and pictures, with what the tables need beyond the protocol."""
     from faceanon.metrics.cache import FeatureCache
     from faceanon.metrics.detection import DlibDetector, make_detector
     from faceanon.metrics.protocol import load_protocol
-    from faceanon.studies.tables.data import load_pictures
-    from faceanon.studies.tables.measure import TableSetting
+    from faceanon.studies.tables.data import load_pictures, named_pictures
+    from faceanon.studies.tables.measure import TableSetting, thresholds
 
     keys = _kffa_keys(options, tables)
-    protocol = load_protocol(options.protocol)
+    protocol = load_protocol(options.protocol or "")
     detectors = {}
     for name in options.detectors:
         detectors[name] = make_detector(name, bundle.image_size)
@@ -207,7 +245,13 @@ def _setting(options: TablesOptions, tables: Sequence[PaperTable], bundle: Bundl
     needs_readings = any(table.needs_readings for table in tables)
     folder = (options.out) / "methods"
     cache = FeatureCache(options.features)
-    return TableSetting(bundle, protocol, pictures, folder, keys, detectors, needs_readings, options.device, cache)
+    far = protocol.matching.far
+    known: dict[str, float] = {}
+    if options.named is not None:
+        known = thresholds(bundle, named_pictures(protocol, bundle.image_size, options.named), far, options.device)
+    return TableSetting(
+        bundle, protocol, pictures, folder, keys, detectors, needs_readings, options.device, cache, known
+    )
 
 
 def _kffa_keys(options: TablesOptions, tables: Sequence[PaperTable]) -> int:
@@ -256,7 +300,10 @@ def _one(
 
     bundle = setting.bundle
     judge, recogniser = _recognisers(bundle)
-    names = Names(bundle.name, judge, recogniser, tuple(bundle.further_judges), bundle.own_scale)
+    features = ""
+    if bundle.has("perceptual") and not bundle.has("features"):
+        features = bundle.entry("perceptual")["name"]
+    names = Names(bundle.name, judge, recogniser, tuple(bundle.further_judges), bundle.own_scale, features)
     filled = fill(table, results, names)
     print(text(filled, facts(setting, results)))
     _write(filled, results, setting, _pictures(table, methods, setting, options, judge))

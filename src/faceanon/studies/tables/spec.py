@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -38,12 +38,13 @@ class TableColumn:
     Args:
         id: Referred to by cells.
         title: Heading, as the paper has it.
-        figures: Ours, one or several readings of what the paper means.
+        figures: Ours, one or several readings of what the paper means; none where we measure nothing for it.
         better: Which direction is good; `identity`: low where a block hides persons, high where it brings them back.
         digits: Decimals.
         recogniser: Name of the paper's recogniser.
         stands_in: Role whose recogniser takes its place in a bundle that has no network of that name; None: nobody's.
         ours: The paper has no such column.
+        of: Of which pictures the column is: `anonymized` or `recovered` ones, where the paper leaves the others' empty.
     """
 
     id: str
@@ -54,18 +55,19 @@ class TableColumn:
     recogniser: str | None = None
     stands_in: Literal["judge", "recogniser", "further"] | None = None
     ours: bool = False
+    of: Literal["anonymized", "recovered"] | None = None
 
 
 @dataclass(frozen=True)
 class TableCell:
-    """What the paper prints in one place; places without one are unknown to us.
+    """What the paper prints in one place; in a place without one it prints nothing.
 
     Args:
         column: Id of the column.
         published: The number, as printed.
         corrected: What it should be, or be on the scale of ours; None where nothing is known to be wrong.
         why: The reason of a correction, or a remark on the number.
-        digits: Decimals of `published` as our source quotes it; None: the column's.
+        digits: Decimals of `published` as printed; None: the column's.
     """
 
     column: str
@@ -73,6 +75,11 @@ class TableCell:
     corrected: float | None = None
     why: str = ""
     digits: int | None = None
+
+
+def as_typed(settings: Mapping[str, Any]) -> list[str]:
+    """Settings as `faceanon fit` is told them: text as it is, anything else as JSON."""
+    return [f"--{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in settings.items()]
 
 
 @dataclass(frozen=True)
@@ -106,7 +113,9 @@ class TableRow:
         ours: Names that fill it, those of presets or of ablations.
         cells: What the paper prints.
         note: A remark on the row.
-        train: How the weights of an ablation come about: trainings, each from the model of the one before.
+        train: How the weights of an ablation come about on the photographs that ship: trainings, each from the model
+            of the one before.
+        full: The same at full scale, by configs/paper.
         paper: Whether the paper has the row.
     """
 
@@ -116,6 +125,7 @@ class TableRow:
     cells: tuple[TableCell, ...] = ()
     note: str = ""
     train: tuple[AblationTraining, ...] = ()
+    full: tuple[AblationTraining, ...] = ()
     paper: bool = True
 
     @property
@@ -123,7 +133,10 @@ class TableRow:
         """The trainings in words; empty where there are none."""
         if not self.train:
             return ""
-        return f"trained by {', then '.join(map(str, self.train))}"
+        at_full_scale = ""
+        if self.full:
+            at_full_scale = f"; at full scale by {', then '.join(map(str, self.full))}"
+        return f"trained by {', then '.join(map(str, self.train))}{at_full_scale}"
 
 
 @dataclass(frozen=True)
@@ -151,8 +164,8 @@ class PaperTable:
         name: As the command line calls it.
         paper: Short name of the paper.
         title: What the table is about.
-        source: Where the published figures come from.
-        layout: What is known of the table's number, rows and columns.
+        source: The paper.
+        layout: Its number in the paper, and where our rows and columns are not as printed.
         columns: Left to right.
         blocks: Top to bottom.
         notes: Errors, contradictions and open questions that a reader has to know.
@@ -186,8 +199,13 @@ class PaperTable:
         return list(dict.fromkeys(names))
 
     @property
+    def protocol(self) -> str:
+        """The paper's own protocol."""
+        return f"{self.paper.lower()}-v1"
+
+    @property
     def published(self) -> int:
-        """Number of published figures that are known."""
+        """Number of figures that the paper prints."""
         return sum(len(row.cells) for row in self.rows)
 
     @property
@@ -247,7 +265,10 @@ def check_table(table: PaperTable, path: Path) -> PaperTable:
         checks.append((len({row.id for row in block.rows}) == len(block.rows), f"{block.title}: two rows have one id"))
         for row in block.rows:
             checks += [(row.paper or not row.cells, f"row {row.id} is ours, so nothing of it was published")]
-            for training in row.train[1:]:
+            checks += [
+                (bool(row.cells) or not row.paper, f"row {row.id} has none of the numbers that the paper prints")
+            ]
+            for training in (*row.train[1:], *row.full[1:]):
                 message = f"row {row.id}: only the first training is from_scratch, {training.config} is not"
                 checks += [(not training.from_scratch, message)]
             for cell in row.cells:

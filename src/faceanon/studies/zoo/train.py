@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from faceanon.errors import RunError, UserError
 from faceanon.files import read_yaml, write_atomic
 from faceanon.paths import checkpoints
+from faceanon.studies.tables.spec import as_typed
 from faceanon.studies.zoo.photographs import PRIOR, data_options, sheet_faces, stands_on
 from faceanon.studies.zoo.recipes import Method, ZooStage
 
@@ -188,6 +189,8 @@ def test(method: Method, seed: int, model: Path, out: Path, settings: ZooSetting
             card = read_yaml(model / CARD)
             method_of_card = {"class_path": card["class_path"], "init_args": card["init_args"]}
             options["model.init_args.backbone"] = json.dumps(method_of_card)
+            if "frame" in card:
+                options["model.init_args.frame"] = json.dumps(card["frame"])
         words = _words(method, stage, folder, settings)
         overrides = []
         for name, value in options.items():
@@ -205,8 +208,7 @@ def test(method: Method, seed: int, model: Path, out: Path, settings: ZooSetting
 def _words(method: Method, stage: ZooStage, place: Path, settings: ZooSettings) -> list[str]:
     """Configs and arguments that training and test share."""
     words = ["--config", str(stage.file)]
-    for name, value in stage.settings.items():
-        words.append(f"--{name}={json.dumps(value)}")
+    words += as_typed(stage.settings)
     # Behind the stage's config and before the zoo's own options, since what comes last wins.
     for overlay in settings.overlays:
         words += ["--config", overlay]

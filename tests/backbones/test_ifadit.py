@@ -1,6 +1,7 @@
 import pytest
 import torch
 import yaml
+from five_pictures import branches_of
 from torch.nn import functional as F
 from torchmetrics.image import StructuralSimilarityIndexMeasure
 
@@ -10,7 +11,7 @@ from faceanon.losses.diversity import inter_identity, inter_key
 from faceanon.losses.structure import structure_loss
 from faceanon.stages import AnonymizeStage
 from faceanon.stages.anonymize_terms import AnonymizeWeights
-from faceanon.types import Branches, Codes, FaceBatch
+from faceanon.types import Codes, FaceBatch
 
 RELEASED = {
     "flow": "all_in_one",
@@ -156,23 +157,6 @@ def test_state_dict_goes_round(backbone):
     other = IFADIT(**backbone.init_args)
     other.load_state_dict(backbone.state_dict())
     assert other.init_args == backbone.init_args
-
-
-def branches_of(backbone, image):
-    """Five pictures a face, drawn as stage 2 does without a file between."""
-    size = len(image)
-    codes = backbone.encode(image)
-    keys = backbone.sample_key(4 * size)
-    edited = backbone.edit(codes.map(lambda item: torch.cat([item, item])), keys[: 2 * size])
-    drawn = backbone.decode(edited)
-    found = backbone.encode_anonymized(drawn[:size])
-    opened = backbone.edit(
-        found.map(lambda item: item.repeat(3, *[1] * (item.ndim - 1))),
-        torch.cat([keys[:size], keys[2 * size :]]),
-        inverse=True,
-    )
-    pictures = torch.cat([drawn, backbone.decode(opened)])
-    return Branches(pictures, codes, edited, found, opened.map(lambda item: item[:size]), keys)
 
 
 def test_a_single_phase_has_phase_ones_terms_too(tiny_bundle, images):

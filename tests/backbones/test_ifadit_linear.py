@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from five_pictures import branches_of
 from linear_probes import KEPT, only_the_kept_numbers_come_from_the_attributes
 from torch.nn import functional as F
 
@@ -9,7 +10,7 @@ from faceanon.backbones.ifadit_linear import LinearIFADIT
 from faceanon.errors import UserError
 from faceanon.losses.diversity import inter_identity
 from faceanon.models import load_backbone, load_into, save_backbone
-from faceanon.types import Branches, FaceBatch
+from faceanon.types import FaceBatch
 
 GROUPS = {f"{group}_{kind}" for group in ("anonymized", "recovered") for kind in ("image", "identity", "landmarks")}
 ALL = GROUPS | {"inter_identity", "inter_key"}
@@ -23,23 +24,6 @@ def images():
 def make(tiny_bundle, **options):
     torch.manual_seed(0)
     return LinearIFADIT(str(tiny_bundle), **options).eval()
-
-
-def branches_of(backbone, image):
-    """Five pictures a face, drawn as stage 2 does without a file between."""
-    size = len(image)
-    codes = backbone.encode(image)
-    keys = backbone.sample_key(4 * size)
-    edited = backbone.edit(codes.map(lambda item: torch.cat([item, item])), keys[: 2 * size])
-    drawn = backbone.decode(edited)
-    found = backbone.encode_anonymized(drawn[:size])
-    opened = backbone.edit(
-        found.map(lambda item: item.repeat(3, *[1] * (item.ndim - 1))),
-        torch.cat([keys[:size], keys[2 * size :]]),
-        inverse=True,
-    )
-    pictures = torch.cat([drawn, backbone.decode(opened)])
-    return Branches(pictures, codes, edited, found, opened.map(lambda item: item[:size]), keys)
 
 
 def test_phase_two_terms_by_hand(tiny_bundle, images):

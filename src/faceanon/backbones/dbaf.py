@@ -30,7 +30,7 @@ from faceanon.networks.attention import (
     SharedAttention,
 )
 from faceanon.networks.frozen import Frozen
-from faceanon.networks.level_edits import LEVELS, by_level
+from faceanon.networks.level_edits import by_level, level_sizes
 from faceanon.networks.stylegan2_layers import EqualLinear
 from faceanon.types import Codes
 from faceanon.weights.bundle import Bundle
@@ -119,7 +119,7 @@ class DBAF(Backbone):
         # A clone: loading saved weights writes into the buffer, and all users of a bundle share its tensor.
         self.register_buffer("latent_avg", self.bundle.latent_avg.clone())
         widths = (cid_heads, cid_head_dim, MLP_RATIO * dim)
-        levels = (*LEVELS, layers - sum(LEVELS))
+        levels = level_sizes(layers)
         self.cid: Disentangler | None
         if not cid_depth:
             self.cid = None
@@ -158,7 +158,7 @@ class DBAF(Backbone):
 
     def encode(self, image: Tensor) -> Codes:
         """Codes of `(B, 3, S, S)`: identity `(B, L, D)`, eq. (4), attributes and feature maps."""
-        codes, maps = self.encoder.with_features(self.encoder.seen(image))
+        codes, maps = self.encoder.with_features(image)
         return self.codes_of(codes, maps)
 
     def codes_of(self, codes: Tensor, maps: dict[int, Tensor]) -> Codes:

@@ -13,11 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from faceanon.backbones.dbaf import DBAF, KRIA, CidForm
-from faceanon.errors import UserError
 from faceanon.networks.attention import AttentionAxis, RetentionForm
 from faceanon.networks.code_reader import STRANGERS, CodeReader, read_codes
-from faceanon.networks.keyed import check_stretch, stretched
-from faceanon.networks.level_edits import flipped
+from faceanon.networks.keyed import stretched
+from faceanon.networks.level_edits import check_flips, flipped
 from faceanon.types import Codes
 
 
@@ -80,9 +79,7 @@ class DBAFWithFlips(DBAF):
         cid_form: CidForm = "joint",
         maar_form: RetentionForm = "cbam",
     ) -> None:
-        if not 0 < flip_share < 1:
-            raise UserError(f"flip_share is {flip_share}; give a number between 0 and 1")
-        check_stretch("flip_stretch", flip_stretch, "flips", True)
+        check_flips(flip_share, flip_stretch)
         super().__init__(bundle, cid_depth, cid_heads, cid_head_dim, cid_dropout, cid_axis, maar, cid_form, maar_form)
         if self.cid is not None and cid_start != 1:
             self.cid.soften(cid_start)

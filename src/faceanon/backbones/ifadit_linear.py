@@ -91,6 +91,7 @@ class LinearIFADIT(LinearPerson, IFADIT):
         self.flow_stretch = flow_stretch
 
     def _identity_length(self) -> int:
+        """As of `IFADIT`; the map to components is built here, since it says whether there are so many."""
         whole = super()._identity_length()
         self.principal = leading_components(whole, self.components)
         return self.components or whole
@@ -116,10 +117,6 @@ class LinearIFADIT(LinearPerson, IFADIT):
             return IFADIT.identity_of(self, embedding)
         components: Tensor = self.principal(embedding)
         return components
-
-    def encoder_code(self, image: Tensor, latents: Tensor | None) -> Tensor:
-        """The encoder's code `(B, L, D)`, of the latents where they are at hand."""
-        return IFADIT.encoder_code(self, image, latents)
 
     def encode_anonymized(self, image: Tensor) -> Codes:
         """As `encode`, with the identity read by the reader where there is one, and corrected by ICL."""

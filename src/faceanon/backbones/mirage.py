@@ -20,7 +20,7 @@ from faceanon.networks.keyed_flow import KeyedFlow
 
 GRADES = (12, 8)
 # Of the transformer that reads attributes: blocks, heads, width of a head.
-READING = {"cid_depth": 2, "cid_heads": 4, "cid_head_dim": 48}
+READING: dict[str, Any] = {"cid_depth": 2, "cid_heads": 4, "cid_head_dim": 48}
 
 
 class Mirage(Keyed):
@@ -75,18 +75,18 @@ class Mirage(Keyed):
         if not 0 < turn < 180:
             raise UserError(f"turn is {turn}; give degrees between 0 and 180, at least 90 to leave the person behind")
         grades = list(GRADES) if grades is None else grades
-        shared: dict[str, Any] = {
+        super().__init__(
+            bundle,
             **READING,
-            "cid_dropout": 0.0,
-            "maar": skip,
-            "code_dim": sum(grades),
-            "principal": principal,
-            "attributes_kept": attributes_kept,
-            "identity_draft": identity_draft,
-            "identity_reader": identity_reader,
-        }
-        # `Keyed` refuses a stretch that is none.
-        super().__init__(bundle, turn_stretch=turn_stretch, **shared)
+            cid_dropout=0.0,
+            maar=skip,
+            code_dim=sum(grades),
+            principal=principal,
+            turn_stretch=turn_stretch,  # refused there where it is none
+            attributes_kept=attributes_kept,
+            identity_draft=identity_draft,
+            identity_reader=identity_reader,
+        )
         flow = KeyedFlow(grades, rounds, swing, turn, turn_stretch)
         # It replaces the linear turn that `Keyed` has built.
         self.turn = flow

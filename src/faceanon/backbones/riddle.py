@@ -24,18 +24,13 @@ import torch
 from torch import Tensor, nn
 
 from faceanon.backbones.base import Backbone
-from faceanon.errors import UserError
 from faceanon.networks.code_reader import STRANGERS, CodeReader, read_codes
 from faceanon.networks.frozen import Frozen
-from faceanon.networks.keyed import check_stretch, stretched
-from faceanon.networks.level_edits import LEVELS, flipped
+from faceanon.networks.keyed import stretched
+from faceanon.networks.level_edits import check_flips, flipped, level_sizes
 from faceanon.networks.riddle_mapper import TransformerMapperSplit
 from faceanon.types import Codes
 from faceanon.weights.bundle import Bundle
-
-# The authors' groups of rows; those that are left are fine. Each group has a network of its own.
-COARSE = 4
-MIDDLE = 4
 
 
 class Riddle(Backbone):
@@ -88,9 +83,7 @@ class Riddle(Backbone):
         code_reader: bool = False,
     ) -> None:
         super().__init__()
-        if not 0 < flip_share < 1:
-            raise UserError(f"flip_share is {flip_share}; give a number between 0 and 1")
-        check_stretch("flip_stretch", flip_stretch, "flips", flips is not None)
+        check_flips(flip_share, flip_stretch, flips is not None)
         self.bundle = Bundle(bundle)
         self.generator = self.bundle.generator()
         self.encoder = self.bundle.encoder()
@@ -99,8 +92,8 @@ class Riddle(Backbone):
         self.key_shape = (dim,)
         self.register_buffer("latent_avg", self.bundle.latent_avg.clone())
         self.key_mapping = Frozen(self.bundle.generator().style)
-        split = (COARSE, MIDDLE, layers - COARSE - MIDDLE)
-        self.mapper = TransformerMapperSplit(split, add_linear, add_pos_embedding, norm, dim)
+        # Each group of rows has a network of its own.
+        self.mapper = TransformerMapperSplit(level_sizes(layers), add_linear, add_pos_embedding, norm, dim)
         self.flips = flips
         self.flip_share = flip_share
         self.flip_stretch = flip_stretch
@@ -153,7 +146,7 @@ class Riddle(Backbone):
             changed: Tensor = self.mapper(identity, password)
             return changed
         # RiDDLE has one password for all rows, and `flipped` takes one for each group of rows.
-        signs = key[:, None].expand(-1, len(LEVELS) + 1, -1)
+        signs = key[:, None].expand(-1, len(level_sizes(identity.shape[1])), -1)
         code = identity - self.latent_avg
         if inverse:
             code = stretched(code, 1 / self.flip_stretch, self.flips)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from faceanon.networks.irse import IRSE, UNITS, WIDTHS, Thin, make_body
+from faceanon.networks.irse import IRSE, UNITS, WIDTHS, make_shortcut
 
 
 class PlainUnit(nn.Module):
@@ -14,11 +14,7 @@ class PlainUnit(nn.Module):
 
     def __init__(self, in_channels: int, out_channels: int, stride: int) -> None:
         super().__init__()
-        self.shortcut_layer: nn.Module = Thin(stride)
-        if in_channels != out_channels:
-            self.shortcut_layer = nn.Sequential(
-                nn.Conv2d(in_channels, out_channels, 1, stride, bias=False), nn.BatchNorm2d(out_channels)
-            )
+        self.shortcut_layer = make_shortcut(in_channels, out_channels, stride)
         self.res_layer = nn.Sequential(
             nn.BatchNorm2d(in_channels),
             nn.Conv2d(in_channels, out_channels, 3, 1, 1, bias=False),
@@ -44,6 +40,8 @@ class AdaFace(IRSE):
         embedding: Width E of the embedding.
     """
 
+    unit = PlainUnit
+
     def __init__(
         self,
         input_size: int = 112,
@@ -53,7 +51,6 @@ class AdaFace(IRSE):
     ) -> None:
         super().__init__(input_size, widths, units, embedding)
         self.output_layer[4] = nn.BatchNorm1d(embedding, affine=False)
-        self.body = make_body(widths, units, unit=PlainUnit)
 
     def forward(self, image: Tensor) -> Tensor:
         """L2-normalised embedding `(B, E)` of aligned faces `(B, 3, input_size, input_size)` in [-1, 1]."""

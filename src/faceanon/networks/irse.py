@@ -64,18 +64,20 @@ class SEModule(nn.Module):
         return x * gate
 
 
+def make_shortcut(in_channels: int, out_channels: int, stride: int) -> nn.Module:
+    """A unit's way around its convolutions."""
+    if in_channels == out_channels:
+        return Thin(stride)
+    convolution = nn.Conv2d(in_channels, out_channels, 1, stride, bias=False)
+    return nn.Sequential(convolution, nn.BatchNorm2d(out_channels))
+
+
 class Unit(nn.Module):
     """Residual unit with squeeze and excitation; `stride` 2 halves the map in its second convolution."""
 
     def __init__(self, in_channels: int, out_channels: int, stride: int) -> None:
         super().__init__()
-        self.shortcut_layer: nn.Module
-        if in_channels == out_channels:
-            self.shortcut_layer = Thin(stride)
-        else:
-            self.shortcut_layer = nn.Sequential(
-                nn.Conv2d(in_channels, out_channels, 1, stride, bias=False), nn.BatchNorm2d(out_channels)
-            )
+        self.shortcut_layer = make_shortcut(in_channels, out_channels, stride)
         self.res_layer = nn.Sequential(
             nn.BatchNorm2d(in_channels),
             nn.Conv2d(in_channels, out_channels, 3, 1, 1, bias=False),
@@ -174,7 +176,12 @@ class IRSE(nn.Module):
         units: Units per stage.
         embedding: Width E of the embedding.
         dropout: Probability before the last linear layer, in training.
+
+    Attributes:
+        unit: Makes a unit of the channels before and behind it and its stride.
     """
+
+    unit: Callable[[int, int, int], nn.Module] = Unit
 
     def __init__(
         self,
@@ -198,7 +205,7 @@ class IRSE(nn.Module):
             nn.Linear(widths[-1] * side**2, embedding),
             nn.BatchNorm1d(embedding),
         )
-        self.body = make_body(widths, units)
+        self.body = make_body(widths, units, unit=self.unit)
 
     def forward(self, image: Tensor) -> Tensor:
         """L2-normalised embedding `(B, E)` of aligned faces `(B, 3, input_size, input_size)` in [-1, 1]."""

@@ -10,12 +10,36 @@ from statistics import NormalDist
 import torch
 from torch import Tensor
 
+from faceanon.errors import UserError
+from faceanon.networks.keyed import check_stretch
+
 LEVELS = (4, 4)  # coarse and middle layers; the rest is fine (RiDDLE's groups, also in DBAF's released code)
+
+
+def level_sizes(layers: int) -> list[int]:
+    """How many of a code's layers are coarse, middle and fine."""
+    return [*LEVELS, layers - sum(LEVELS)]
 
 
 def by_level(rows: Tensor) -> tuple[Tensor, ...]:
     """Rows `(B, L, D)` of a code by the parts of a key that they go by: coarse, middle and fine ones."""
-    return torch.split(rows, [*LEVELS, rows.shape[1] - sum(LEVELS)], 1)
+    return torch.split(rows, level_sizes(rows.shape[1]), 1)
+
+
+def check_flips(share: float, stretch: float, given: bool = True) -> None:
+    """Refuse what signs cannot be changed by.
+
+    Args:
+        share: `flip_share`, of the signs that a key changes.
+        stretch: `flip_stretch`, by how much a stranger's code lies farther from the mean; 1 is none.
+        given: Whether signs are changed at all.
+
+    Raises:
+        UserError: The share is not between 0 and 1; the stretch is not above 0, or has nothing to stretch.
+    """
+    if not 0 < share < 1:
+        raise UserError(f"flip_share is {share}; give a number between 0 and 1")
+    check_stretch("flip_stretch", stretch, "flips", given)
 
 
 def flipped(identity: Tensor, key: Tensor, kept: int = 0, share: float = 0.5) -> Tensor:

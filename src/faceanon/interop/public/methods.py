@@ -14,6 +14,7 @@ from faceanon.backbones.dbaf import DBAF
 from faceanon.backbones.riddle import Riddle
 from faceanon.errors import UserError
 from faceanon.files import load_strictly, load_tensors
+from faceanon.networks.level_edits import level_sizes
 from faceanon.weights.bundle import Bundle
 from faceanon.weights.layouts import count
 
@@ -87,7 +88,7 @@ def _by_level(cid: Mapping[str, Tensor]) -> dict[str, Tensor]:
     weight = own.pop("linear_w.weight")
     bias = own.pop("linear_w.bias")
     tensors = _renamed(own, _CID)
-    for level, position in enumerate(torch.split(rows, [4, 4, len(rows) - 8])):
+    for level, position in enumerate(torch.split(rows, level_sizes(len(rows)))):
         tensors[f"levels.{level}.position"] = position
         tensors[f"levels.{level}.project.weight"] = weight
         tensors[f"levels.{level}.project.bias"] = bias

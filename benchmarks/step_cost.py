@@ -96,7 +96,7 @@ def convolution(x: Tensor, weight: Tensor, out: Tensor, transposed: bool) -> int
 
 def build(name: str, bundle: Path) -> Pair:
     """A stage as the preset has it, of shapes alone."""
-    backbone = DBAF(str(bundle))
+    backbone = DBAF(str(bundle), cid_form="levels", maar_form="cbam")  # as the released trainer has it
     stage = STAGES[name](backbone, r1_interval=INTERVAL).train()
     _ = stage.bundle.recogniser, stage.bundle.parser, stage.bundle.perceptual
     return Pair(stage, PARTS[name], lambda p: Ranger(p, lr=1e-4), lambda p: Ranger(p, lr=1e-4))

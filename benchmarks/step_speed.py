@@ -71,7 +71,8 @@ def child(args: argparse.Namespace) -> None:
     """Make the steps of one side and print what they took as JSON."""
     torch.set_num_threads(1)
     torch.manual_seed(SEED)
-    stage = STAGES[args.stage](DBAF(str(args.bundle)), r1_interval=INTERVAL).train()
+    backbone = DBAF(str(args.bundle), cid_form="levels", maar_form="cbam")  # as the released trainer has it
+    stage = STAGES[args.stage](backbone, r1_interval=INTERVAL).train()
     pair = Pair(stage, PARTS[args.stage], lambda p: Ranger(p, lr=1e-4), lambda p: Ranger(p, lr=1e-4))
     coarse = torch.rand(args.batch, 3, 6, 6) * 2 - 1
     image = torch.nn.functional.interpolate(coarse, args.size, mode="bicubic").clamp(-1, 1)

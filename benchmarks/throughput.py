@@ -80,7 +80,7 @@ def random_model(folder: Path, kind: str) -> DBAF:
     spec = {"name": f"random256_{kind}", "image_size": 256, "networks": networks}
     (folder / "bundle.yaml").write_text(yaml.safe_dump(spec, sort_keys=False))
     write_checksums(folder)
-    return DBAF(str(folder), cid_depth=2 if kind == "small" else 6, cid_heads=4)
+    return DBAF(str(folder), cid_depth=2 if kind == "small" else 6, cid_heads=4, cid_form="levels")
 
 
 def make_pipeline(args: argparse.Namespace, work: Path) -> Pipeline:

@@ -97,8 +97,6 @@ def test_dbaf_and_hford_with_flips_have_what_photographs_need(parse, stage):
     # Light and skin are kept by `keep_light`, so fewer numbers have to stay.
     assert backbone.flips == 8
     assert (given.frame.keep_light > 0) == stage.endswith("_s2")
-    # The frame needs no encoder features.
-    assert not backbone.maar
 
 
 # Who cuts faces out needs what lies around them, and Persona has networks of its own.

@@ -12,7 +12,7 @@ from faceanon.key import Secret
 from faceanon.metrics.saved import saved
 from faceanon.weights.bundle import Bundle
 
-SMALL = {"cid_depth": 1, "cid_heads": 2, "cid_head_dim": 8, "cid_start": 0.0, "maar": False}
+SMALL = {"cid_depth": 1, "cid_heads": 2, "cid_head_dim": 8, "cid_start": 0.0}
 
 
 @pytest.fixture(scope="module")

@@ -33,7 +33,7 @@ def faces():
 
 def make_pair(bundle, name, **settings):
     torch.manual_seed(0)
-    backbone = DBAF(str(bundle), cid_depth=1, cid_heads=2, cid_head_dim=8, cid_dropout=0.0)
+    backbone = DBAF(str(bundle), cid_depth=1, cid_heads=2, cid_head_dim=8, cid_dropout=0.0, cid_form="levels")
     with torch.no_grad():  # noise strengths and biases start at 0, where they would hide an error
         for parameter in backbone.generator.parameters():
             parameter += 0.1 * torch.randn_like(parameter)

@@ -18,7 +18,7 @@ from faceanon.stages.anonymize import AnonymizeStage
 from faceanon.stages.anonymize_terms import AnonymizeWeights
 
 FILES = sorted((checkpoints() / "photo128" / "pictures").iterdir())[:4]
-OPTIONS = {"cid_depth": 1, "cid_heads": 2, "cid_head_dim": 8, "cid_start": 0.0, "maar": False}
+OPTIONS = {"cid_depth": 1, "cid_heads": 2, "cid_head_dim": 8, "cid_start": 0.0}
 
 
 def stage_of(backbone):

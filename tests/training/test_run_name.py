@@ -19,7 +19,7 @@ model:
   init_args:
     backbone:
       class_path: faceanon.backbones.dbaf.DBAF
-      init_args: {{bundle: ffhq256, cid_form: shared, maar_form: printed}}
+      init_args: {{bundle: ffhq256}}
     trainable: [cid, maar, kria]
     objective: dbaf
     loop: image

@@ -7,7 +7,8 @@
 - MAAR, attention over encoder features (eqs. 6-8; ARM, HFORD 3-5) at 16, 32 and 64 px, which take the place of the
   generator's noise.
 
-configs/paper has the papers' own choices. `backbones.dbaf_flips` adds what is ours.
+The defaults are DBAF's, as it is printed; configs/paper has the choices of all three. `backbones.dbaf_flips` adds what
+is ours.
 """
 
 from __future__ import annotations
@@ -23,7 +24,6 @@ from faceanon.backbones.base import Backbone
 from faceanon.networks.attention import (
     MAAR,
     AttentionAxis,
-    LayerTransformer,
     LevelTransformers,
     PlainDisentangler,
     RetentionForm,
@@ -36,8 +36,7 @@ from faceanon.types import Codes
 from faceanon.weights.bundle import Bundle
 
 MLP_RATIO = 4  # hidden width of CID's feed-forward part, in code widths (released code)
-CidForm = Literal["shared", "levels", "joint", "mlp"]
-Disentangler = SharedAttention | LevelTransformers | LayerTransformer | PlainDisentangler
+CidForm = Literal["shared", "levels", "mlp"]
 
 
 class KRIA(nn.Module):
@@ -66,16 +65,15 @@ class DBAF(Backbone):
 
     Args:
         bundle: Bundle by name or folder.
-        cid_depth: Blocks of CID's transformer, in `levels` and `joint`. 0 leaves CID out: the whole code is the
-            identity.
+        cid_depth: Blocks of CID's transformers, with `levels`. 0 leaves CID out: the whole code is the identity.
         cid_heads: Its attention heads.
         cid_head_dim: Width of a head; with `shared` a head is as wide as the code.
         cid_dropout: Its dropout.
         cid_axis: What it attends across: the `layers` of a picture (papers), or the `batch` (released code).
         maar: Whether encoder features reach the generator; off is an ablation.
         cid_form: What CID is. `shared` is one attention that sees each level by itself (DBAF eqs. 1-3), `levels` a
-            transformer of its own for each level (HFORD, released code), `joint` one transformer over all layers, which
-            is ours, `mlp` four layers in its place, the papers' ablation.
+            transformer of its own for each level (HFORD, released code), `mlp` four layers in its place, the papers'
+            ablation.
         maar_form: The attention of MAAR, `printed` or `cbam`. The first is DBAF eqs. (6)-(8), the other HFORD
             eqs. (3)-(5) and the released code. A bundle whose generator has learnt to draw from encoder features brings
             its own.
@@ -106,35 +104,36 @@ class DBAF(Backbone):
         cid_dropout: float = 0.1,
         cid_axis: AttentionAxis = "layers",
         maar: bool = True,
-        cid_form: CidForm = "joint",
-        maar_form: RetentionForm = "cbam",
+        cid_form: CidForm = "shared",
+        maar_form: RetentionForm = "printed",
     ) -> None:
         super().__init__()
         self.bundle = Bundle(bundle)
         self.generator = self.bundle.generator()
         self.encoder = self.bundle.encoder()
         dim = self.generator.style_dim
-        layers = self.generator.n_latent
         self.key_shape = (3, dim)
         # A clone: loading saved weights writes into the buffer, and all users of a bundle share its tensor.
         self.register_buffer("latent_avg", self.bundle.latent_avg.clone())
-        widths = (cid_heads, cid_head_dim, MLP_RATIO * dim)
-        levels = level_sizes(layers)
-        self.cid: Disentangler | None
-        if not cid_depth:
-            self.cid = None
-        elif cid_form == "shared":
-            self.cid = SharedAttention(dim, cid_heads, levels)
-        elif cid_form == "levels":
-            self.cid = LevelTransformers(levels, dim, cid_depth, *widths, cid_dropout, cid_axis)
-        elif cid_form == "mlp":
-            self.cid = PlainDisentangler(dim)
-        else:
-            self.cid = LayerTransformer(layers, dim, cid_depth, *widths, cid_dropout, cid_axis)
+        self.cid: nn.Module | None = None
+        if cid_depth:
+            self.cid = self._disentangler(cid_form, cid_depth, cid_heads, cid_head_dim, cid_dropout, cid_axis)
         self.maar = self._feature_maps(maar_form) if maar else None
         # Lightning does not call `train` when a fit starts.
         self.encoder.eval()
         self._add_key_edit(dim)
+
+    def _disentangler(
+        self, form: CidForm, depth: int, heads: int, head_dim: int, dropout: float, axis: AttentionAxis
+    ) -> nn.Module:
+        """CID; a method that is built on this one may have another."""
+        dim = self.generator.style_dim
+        levels = level_sizes(self.generator.n_latent)
+        if form == "shared":
+            return SharedAttention(dim, heads, levels)
+        if form == "levels":
+            return LevelTransformers(levels, dim, depth, heads, head_dim, MLP_RATIO * dim, dropout, axis)
+        return PlainDisentangler(dim)
 
     def _feature_maps(self, form: RetentionForm) -> MAAR:
         """The bundle's, where its generator has learnt to draw from encoder features, else an untrained one."""

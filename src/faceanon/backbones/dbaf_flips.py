@@ -12,8 +12,8 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
-from faceanon.backbones.dbaf import DBAF, KRIA, CidForm
-from faceanon.networks.attention import AttentionAxis, RetentionForm
+from faceanon.backbones.dbaf import DBAF, KRIA, MLP_RATIO, CidForm
+from faceanon.networks.attention import AttentionAxis, LayerTransformer
 from faceanon.networks.code_reader import STRANGERS, CodeReader, read_codes
 from faceanon.networks.keyed import stretched
 from faceanon.networks.level_edits import check_flips, flipped
@@ -21,7 +21,7 @@ from faceanon.types import Codes
 
 
 class DBAFWithFlips(DBAF):
-    """DBAF or HFORD whose key changes signs of the identity code.
+    """DBAF or HFORD whose key changes signs of the identity code; CID sees all layers at once, and there is no MAAR.
 
     Args:
         bundle: Bundle by name or folder.
@@ -39,11 +39,6 @@ class DBAFWithFlips(DBAF):
         cid_depth: As in `DBAF`.
         cid_heads: As in `DBAF`.
         cid_head_dim: As in `DBAF`.
-        cid_dropout: As in `DBAF`.
-        cid_axis: As in `DBAF`.
-        maar: As in `DBAF`.
-        cid_form: As in `DBAF`.
-        maar_form: As in `DBAF`.
 
     Raises:
         UserError: `flip_share` is not between 0 and 1; `flip_stretch` is not above 0.
@@ -52,7 +47,7 @@ class DBAFWithFlips(DBAF):
         >>> import torch
         >>> from faceanon.backbones.dbaf_flips import DBAFWithFlips
         >>> from faceanon.testing import smooth_faces
-        >>> method = DBAFWithFlips(cid_depth=2, maar=False).eval()  # untrained
+        >>> method = DBAFWithFlips(cid_depth=2).eval()  # untrained
         >>> code = method.encode(smooth_faces(128)).identity
         >>> key = method.sample_key(4)
         >>> stranger = method.transform(code, key)
@@ -73,15 +68,11 @@ class DBAFWithFlips(DBAF):
         cid_depth: int = 6,
         cid_heads: int = 14,
         cid_head_dim: int = 64,
-        cid_dropout: float = 0.1,
-        cid_axis: AttentionAxis = "layers",
-        maar: bool = True,
-        cid_form: CidForm = "joint",
-        maar_form: RetentionForm = "cbam",
     ) -> None:
         check_flips(flip_share, flip_stretch)
-        super().__init__(bundle, cid_depth, cid_heads, cid_head_dim, cid_dropout, cid_axis, maar, cid_form, maar_form)
+        super().__init__(bundle, cid_depth, cid_heads, cid_head_dim, maar=False)
         if self.cid is not None and cid_start != 1:
+            assert isinstance(self.cid, LayerTransformer)
             self.cid.soften(cid_start)
         for level in self.kria:
             assert isinstance(level, KRIA)
@@ -93,6 +84,13 @@ class DBAFWithFlips(DBAF):
         if code_reader:
             self.code_reader = CodeReader.of(self.encoder, self.generator.style_dim)
             self.reader_rows = STRANGERS
+
+    def _disentangler(
+        self, form: CidForm, depth: int, heads: int, head_dim: int, dropout: float, axis: AttentionAxis
+    ) -> LayerTransformer:
+        """One transformer over the layers of all levels."""
+        dim = self.generator.style_dim
+        return LayerTransformer(self.generator.n_latent, dim, depth, heads, head_dim, MLP_RATIO * dim, dropout, axis)
 
     def encode_anonymized(self, image: Tensor) -> Codes:
         """As `encode`, of pictures that this method drew; with `code_reader` their codes are corrected."""

@@ -214,12 +214,6 @@ class SharedAttention(nn.Module):
         self.levels = list(levels)
         self.attention = Attention(dim, heads, head_dim=dim, dropout=0.0, bias=False)
 
-    @torch.no_grad()
-    def soften(self, share: float) -> None:
-        """Make an untrained network's attributes `share` as large."""
-        for parameter in self.attention.out.parameters():
-            parameter.mul_(share)
-
     def forward(self, codes: Tensor) -> Tensor:
         """`(B, L, D)` -> attribute codes `(B, L, D)`."""
         return torch.cat([self.attention(level) for level in torch.split(codes, self.levels, 1)], 1)
@@ -256,12 +250,6 @@ class LevelTransformers(nn.Module):
         for count in levels:
             self.levels.append(LayerTransformer(count, dim, depth, heads, head_dim, mlp_dim, dropout, axis))
 
-    def soften(self, share: float) -> None:
-        """Make an untrained network's attributes `share` as large."""
-        for level in self.levels:
-            assert isinstance(level, LayerTransformer)
-            level.soften(share)
-
     def forward(self, codes: Tensor) -> Tensor:
         """`(B, L, D)` -> attribute codes `(B, L, D)`."""
         parts = zip(self.levels, torch.split(codes, self.counts, 1), strict=True)
@@ -284,12 +272,6 @@ class PlainDisentangler(nn.Module):
         for _ in range(3):
             layers += [nn.Linear(dim, dim), nn.LeakyReLU(0.2)]
         self.net = nn.Sequential(*layers, nn.Linear(dim, dim))
-
-    @torch.no_grad()
-    def soften(self, share: float) -> None:
-        """Make an untrained network's attributes `share` as large."""
-        for parameter in self.net[-1].parameters():
-            parameter.mul_(share)
 
     def forward(self, codes: Tensor) -> Tensor:
         """`(B, L, D)` -> attribute codes `(B, L, D)`."""

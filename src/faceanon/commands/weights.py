@@ -1,10 +1,11 @@
-"""Bring your own pretrained networks: list what is known, import what you have, verify, show and use it.
+"""Bring your own pretrained networks: list what is known, import what you have, verify, show, use and sample it.
 
     faceanon weights list
     faceanon weights import stylegan2-ffhq-256.pt e4e_ffhq_encode_256.pt model_ir_se50.pth --as ffhq256
     faceanon weights verify ffhq256 --faces photos/aligned
     faceanon weights show ffhq256
     faceanon weights method dbaf --bundle ffhq256 --out runs/published/dbaf
+    faceanon weights sample ffhq256 --out drawn
 
 Nothing is fetched: get the files from their authors (`list` says where, and on which terms). Files are recognised by
 what is in them, never by name, and no code in them is run. docs/how-to/bring-your-own-networks.md tells the whole way.
@@ -50,6 +51,13 @@ METHOD = """Make a model of the weights that a method's authors publish: DBAF's 
     faceanon weights method riddle --bundle ffhq256 --out runs/published/riddle
 
 The folder is a model like any other: for faceanon test, and for --methods of faceanon report tables.
+"""
+SAMPLE = """Draw a folder of faces that nobody has with a bundle's generator, to train on.
+
+    faceanon weights sample ffhq256 --out drawn                       (70,000, as iFADIT's FFHQ*)
+    faceanon weights sample ffhq256 --out drawn --batch 64 --device cuda
+
+The same command goes on after an interrupt. A set does not depend on the batch.
 """
 LIST = """Print the public checkpoints that faceanon reads: role, licence, size, where to get them, what is here.
 
@@ -125,9 +133,30 @@ class MethodOptions:
     out: Path
 
 
+@dataclass(frozen=True)
+class SampleOptions:
+    """What is drawn.
+
+    Args:
+        bundle: Name of a bundle, or its folder.
+        out: Folder of the pictures.
+        count: How many.
+        seed: Of their random codes.
+        batch: Pictures at once.
+        device: Where they are drawn.
+    """
+
+    bundle: str
+    out: Path
+    count: int
+    seed: int
+    batch: int
+    device: str
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare list, import, verify, show and method."""
-    actions = parser.add_subparsers(dest="action", required=True, metavar="{list,import,verify,show,method}")
+    """Declare list, import, verify, show, method and sample."""
+    actions = parser.add_subparsers(dest="action", required=True, metavar="{list,import,verify,show,method,sample}")
 
     def action(name: str, text: str) -> argparse.ArgumentParser:
         # Up to the first full stop or colon: so much fits into the list of actions.
@@ -161,10 +190,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--bundle", required=True, help="name of the bundle that they were imported into, or its folder"
     )
     making.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="folder of the model")
+    sampling = action("sample", SAMPLE)
+    sampling.add_argument("bundle", metavar="BUNDLE", help="name of a bundle, or its folder")
+    sampling.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="folder of the pictures")
+    sampling.add_argument("--count", type=int, default=70_000, metavar="N", help="pictures (%(default)s)")
+    sampling.add_argument("--seed", type=int, default=0, metavar="N", help="of their random codes (%(default)s)")
+    sampling.add_argument("--batch", type=int, default=16, metavar="N", help="pictures at once (%(default)s)")
+    sampling.add_argument("--device", default="cpu", help="cpu, cuda, ... (%(default)s)")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Do one of the five.
+    """Do one of the six.
 
     Raises:
         UserError: Something is missing, damaged, unknown, or does not belong together.
@@ -177,6 +213,8 @@ def run(args: argparse.Namespace) -> int:
         return _verify(typed(VerifyOptions, args))
     if args.action == "method":
         return _method(typed(MethodOptions, args))
+    if args.action == "sample":
+        return _sample(typed(SampleOptions, args))
     return _show(typed(ShowOptions, args))
 
 
@@ -254,6 +292,22 @@ def _method(options: MethodOptions) -> int:
 
     save_backbone(published_method(options.method, Bundle(options.bundle)), options.out)
     _print(f"{options.method} with its published weights: {options.out}")
+    return 0
+
+
+def _sample(options: SampleOptions) -> int:
+    from tqdm import tqdm  # type: ignore[import-untyped]
+
+    from faceanon.interop.sampling import sample
+    from faceanon.methods import device
+    from faceanon.weights.bundle import Bundle
+
+    bundle = Bundle(options.bundle)
+    steps = sample(bundle, options.out, options.count, options.seed, options.batch, device(options.device))
+    with tqdm(total=options.count, desc="drawing", unit="face") as progress:
+        for there in steps:
+            progress.update(there - progress.n)
+    _print(f"{options.count} pictures: {options.out}")
     return 0
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Rehearse a training on two machines: two network namespaces with a cable between them, torchrun in each.
 # Needs root and iproute2; leaves nothing behind. Arguments are those of `faceanon fit`, for example
-#   tools/two_nodes.sh --config configs/dbaf_keyed_s1.yaml --trainer.max_epochs 1 --trainer.limit_train_batches 2
+#   tools/two_nodes.sh --config configs/rotation_s1.yaml --trainer.max_epochs 1 --trainer.limit_train_batches 2
 # PER_NODE is the number of processes a machine (1), PYTHON the interpreter (python).
 set -euo pipefail
 

@@ -42,13 +42,12 @@ SHARED = {
     "scramble": "classical",
 }
 # Of a table of all methods; the others follow by name.
-FIRST = ("persona", "dbaf_flips", "hford_flips", "ifadit_linear", "rotation", "dbaf_keyed", "riddle", "dbaf", "hford", "ifadit")
+FIRST = ("persona", "dbaf_flips", "hford_flips", "ifadit_linear", "rotation", "riddle", "dbaf", "hford", "ifadit")
 WHAT = {
     "blur": "Gaussian blur",
     "ciagan": "face drawn from landmarks and surroundings (CIAGAN)",
     "dbaf": "identity split off the latent code and edited by a network (DBAF)",
     "dbaf_flips": "DBAF, and the key changes signs of the code",
-    "dbaf_keyed": "DBAF with a recogniser's code that the key turns",
     "dbaf_released": "DBAF as its released code has it",
     "deepprivacy": "face cut out and filled in (DeepPrivacy)",
     "falco": "latent code optimised for each picture (FALCO)",

@@ -2,14 +2,9 @@ import pytest
 import torch
 
 from faceanon.backbones.dbaf import DBAF
-from faceanon.backbones.keyed import Keyed
-from faceanon.errors import UserError
 from faceanon.key import Secret
-from faceanon.networks.keyed import KeyedTurn
-from faceanon.types import FaceBatch
 
 SMALL = {"cid_depth": 1, "cid_heads": 2, "cid_head_dim": 8}
-KEYED = {**SMALL, "code_dim": 16}
 
 
 @pytest.fixture(scope="module")
@@ -17,11 +12,10 @@ def images():
     return torch.rand(4, 3, 64, 64, generator=torch.Generator().manual_seed(1)) * 2 - 1
 
 
-@pytest.fixture(params=["paper", "keyed"])
-def backbone(request, tiny_bundle):
+@pytest.fixture
+def backbone(tiny_bundle):
     torch.manual_seed(0)
-    made = Keyed(str(tiny_bundle), **KEYED) if request.param == "keyed" else DBAF(str(tiny_bundle), **SMALL)
-    return made.eval()
+    return DBAF(str(tiny_bundle), **SMALL).eval()
 
 
 @torch.no_grad()
@@ -62,51 +56,6 @@ def test_the_key_changes_the_face_and_is_deterministic(backbone, images):
     assert (edited - backbone.transform(one, second)).abs().max() > 1e-3
 
 
-@torch.no_grad()
-def test_the_keyed_path_is_exactly_invertible_and_a_wrong_key_is_not_the_inverse(tiny_bundle, images):
-    torch.manual_seed(0)
-    backbone = Keyed(str(tiny_bundle), **KEYED).eval()
-    rows = FaceBatch(torch.rand(64, 3, 64, 64) * 2 - 1, torch.arange(64) // 2, torch.full((64,), -1))
-    backbone.calibrate([rows])
-    identity = backbone.encode(images).identity
-    key, wrong = backbone.sample_key(4), backbone.sample_key(4)
-    edited = backbone.transform(identity, key)
-    scale = identity.std()
-    assert (backbone.transform(edited, key, inverse=True) - identity).abs().max() < 1e-4 * scale
-    assert (backbone.transform(edited, wrong, inverse=True) - identity).abs().max() > 0.1 * scale
-    white, turned = backbone.turn.white(identity), backbone.turn.white(edited)
-    torch.testing.assert_close(torch.cosine_similarity(white, turned), torch.full((4,), -0.1), atol=1e-4, rtol=0)
-
-
-@torch.no_grad()
-def test_principal_directions_hold_more_of_the_embeddings_than_discriminants(tiny_bundle):
-    """Half a dozen persons say in which directions photos of one person agree, not in which embeddings differ."""
-    torch.manual_seed(0)
-    rows = FaceBatch(torch.rand(64, 3, 64, 64) * 2 - 1, torch.arange(64) % 6, torch.full((64,), -1))
-    held = {}
-    for principal in (False, True):
-        backbone = Keyed(str(tiny_bundle), **KEYED | {"code_dim": 4}, principal=principal).eval()
-        backbone.calibrate([rows])
-        embedding = backbone.bundle.recogniser(rows.image)
-        code = torch.cat([backbone.discriminants(embedding), torch.ones(64, 1)], 1)
-        rest = embedding - code @ torch.linalg.lstsq(code, embedding).solution
-        held[principal] = 1 - float(rest.square().sum() / (embedding - embedding.mean(0)).square().sum())
-    assert held[True] > held[False] + 0.1
-
-
-@torch.no_grad()
-def test_the_key_can_turn_a_part_of_the_code_and_leave_the_rest():
-    turn = KeyedTurn(8, 4)
-    turn.fit(torch.randn(500, 8) @ torch.randn(8, 8))
-    code, key = torch.randn(3, 8), torch.randn(3, 24)
-    turned = turn(code, key)
-    torch.testing.assert_close(turn(turned, key, inverse=True), code, atol=1e-4, rtol=1e-4)
-    torch.testing.assert_close(turn.white(turned)[:, 4:], turn.white(code)[:, 4:], atol=1e-4, rtol=1e-4)
-    assert (turn.white(turned)[:, :4] - turn.white(code)[:, :4]).abs().min(0).values.max() > 0.1
-    with pytest.raises(ValueError, match="even"):
-        KeyedTurn(8, 3)
-
-
 def test_gradients_reach_what_trains_and_are_finite(backbone, images):
     backbone.train()
     key = backbone.sample_key(2)
@@ -130,8 +79,3 @@ def test_a_password_gives_one_key_for_every_face(backbone):
     assert (keys == keys[:1]).all()
     other = backbone.key_from_secret(Secret.from_password("another one", b"0123456789abcdef"), 1)
     assert (keys[:1] - other).abs().max() > 0.1
-
-
-def test_a_keyed_method_reads_attributes(tiny_bundle):
-    with pytest.raises(UserError, match="cid_depth of at least 1"):
-        Keyed(str(tiny_bundle), cid_depth=0)

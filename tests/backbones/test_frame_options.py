@@ -9,7 +9,6 @@ from faceanon.backbones.fit import FIT
 from faceanon.backbones.frame_options import FrameOptions
 from faceanon.backbones.ifadit_linear import LinearIFADIT
 from faceanon.backbones.in_frame import in_use
-from faceanon.backbones.keyed import Keyed
 from faceanon.backbones.mirage import Mirage
 from faceanon.backbones.riddle import Riddle
 from faceanon.backbones.rotation import Rotation
@@ -18,14 +17,12 @@ from faceanon.models import load_backbone, load_into, save_backbone
 from faceanon.stages import AnonymizeStage
 from faceanon.stages.anonymize_terms import AnonymizeWeights
 
-DRAFT = {"attributes_kept": 8, "identity_draft": 1.0}
 # Small where a class allows it.
 OPTIONS = {
     DBAFWithFlips: {"cid_depth": 1, "cid_heads": 2, "cid_head_dim": 16, "maar": False, "flips": 8},
-    Keyed: {"maar": False, "code_dim": 16, "principal": True, **DRAFT},
-    Mirage: {"skip": False, "grades": [16], "principal": True, **DRAFT},
-    Rotation: {"components": 16, **DRAFT},
-    LinearIFADIT: {"components": 16, "flow_hidden": 16, **DRAFT},
+    Mirage: {"grades": [16]},
+    Rotation: {"components": 16},
+    LinearIFADIT: {"components": 16, "flow_hidden": 32},
     Riddle: {"flips": 8},
     FIT: {"width": 4, "blocks": 1, "turned": 8, "password_bits": 128},
 }

@@ -1,11 +1,12 @@
-"""Persons drawn and read by linear maps: what the rotation, DBAF keyed and Mirage do with them."""
+"""Persons drawn and read by linear maps: what the rotation and Mirage do with them."""
+
+import math
 
 import pytest
 import torch
 from linear_probes import KEPT, only_the_kept_numbers_come_from_the_attributes
 from torch.nn import functional as F
 
-from faceanon.backbones.keyed import Keyed
 from faceanon.backbones.mirage import Mirage
 from faceanon.backbones.rotation import Rotation
 from faceanon.errors import UserError
@@ -13,11 +14,10 @@ from faceanon.models import load_backbone, load_into, save_backbone
 from faceanon.testing import check_backbone, smooth_faces
 from faceanon.types import FaceBatch
 
-MAPS = {"attributes_kept": KEPT, "identity_draft": 1.5, "identity_reader": True}
+MAPS = {"attributes_kept": KEPT, "identity_draft": 1.5}
 METHODS = {
-    "rotation": (Rotation, {"components": 8, "hidden": 16}),
-    "keyed": (Keyed, {"code_dim": 8, "principal": True, "maar": False}),
-    "mirage": (Mirage, {"grades": [4, 4], "principal": True, "skip": False}),
+    "rotation": (Rotation, {"components": 8}),
+    "mirage": (Mirage, {"grades": [4, 4]}),
 }
 
 
@@ -108,33 +108,42 @@ def test_a_saved_model_brings_its_maps_along(tmp_path, tiny_bundle):
     again = getattr(again, "inner", again)
     assert torch.equal(again.identity_draft.weight, first.identity_draft.weight)
     assert torch.equal(again.principal.directions, first.principal.directions)
-    other = Rotation(str(tiny_bundle), components=8, hidden=16)
+    other = Rotation(str(tiny_bundle), components=8)
     with pytest.raises(UserError, match="identity_draft"):
         load_into(other, tmp_path / "first")
 
 
-@pytest.mark.parametrize("kind", [Rotation, Keyed])
-def test_kept_attributes_without_a_draft_are_one_line(kind, tiny_bundle):
-    with pytest.raises(UserError, match="attributes_kept is 3 without an identity_draft"):
-        kind(str(tiny_bundle), attributes_kept=3)
+@pytest.mark.parametrize(
+    ("kind", "options", "told"),
+    [
+        (Rotation, {"components": 7}, "components is 7; give an even number from 2 to 32"),
+        (Rotation, {"components": 0}, "components is 0; give an even number from 2 to 32"),
+        (Rotation, {"components": 34}, "components is 34; give an even number from 2 to 32"),
+        (Rotation, {"stretch": 0.0}, r"stretch is 0\.0; give a number above 0"),
+        (Rotation, {"components": 8, "attributes_kept": 16}, "attributes_kept is 16; give a number from 0 to 15"),
+        (Rotation, {"components": 8, "identity_draft": 0.0}, r"identity_draft is 0\.0; give a number above 0"),
+        (Mirage, {"turn_stretch": -1.0}, r"turn_stretch is -1\.0; give a number above 0"),
+        (Mirage, {"turn": 180.0}, r"turn is 180\.0; give degrees between 0 and 180"),
+        (Mirage, {"grades": [20, 20]}, "components is 40"),
+    ],
+)
+def test_numbers_that_cannot_be_are_one_line(tiny_bundle, kind, options, told):
+    with pytest.raises(UserError, match=told):
+        kind(str(tiny_bundle), **options)
 
 
-def test_numbers_that_cannot_be_are_one_line(tiny_bundle):
-    with pytest.raises(UserError, match="components is 7"):
-        Rotation(str(tiny_bundle), components=7)
-    with pytest.raises(UserError, match=r"stretch is 1\.5"):
-        Rotation(str(tiny_bundle), stretch=1.5)
-    with pytest.raises(UserError, match="turn_stretch is 0"):
-        Keyed(str(tiny_bundle), turn_stretch=0)
-    with pytest.raises(UserError, match="turn_stretch is -1"):
-        Mirage(str(tiny_bundle), turn_stretch=-1)
-    with pytest.raises(UserError, match="turn is 180"):
-        Mirage(str(tiny_bundle), turn=180)
+@torch.no_grad()
+def test_measured_codes_end_at_the_angle_of_the_turn(tiny_bundle):
+    method = made("rotation", tiny_bundle)
+    code = method.encode(smooth_faces(64)).identity
+    turned = method.transform(code, method.sample_key(4))
+    expected = torch.full((4,), math.cos(math.radians(110)))
+    torch.testing.assert_close(F.cosine_similarity(code, turned), expected, atol=1e-4, rtol=0)
 
 
 @torch.no_grad()
 def test_a_stretch_moves_strangers_away_from_the_mean_and_the_way_back_undoes_it(tiny_bundle):
-    for name, argument in (("rotation", "stretch"), ("keyed", "turn_stretch"), ("mirage", "turn_stretch")):
+    for name, argument in (("rotation", "stretch"), ("mirage", "turn_stretch")):
         kind, options = METHODS[name]
         plain = made(name, tiny_bundle)
         stretched = kind(str(tiny_bundle), **options, **MAPS, **{argument: 1.5}).eval()
@@ -142,8 +151,7 @@ def test_a_stretch_moves_strangers_away_from_the_mean_and_the_way_back_undoes_it
         code = plain.encode(smooth_faces(64)).identity
         key = plain.sample_key(4)
         stranger = stretched.transform(code, key)
-        mean = plain.turn.mean
-        torch.testing.assert_close(stranger - mean, 1.5 * (plain.transform(code, key) - mean), atol=1e-4, rtol=1e-3)
+        torch.testing.assert_close(stranger, 1.5 * plain.transform(code, key), atol=1e-4, rtol=1e-3)
         torch.testing.assert_close(stretched.transform(stranger, key, inverse=True), code, atol=1e-4, rtol=1e-3)
 
 

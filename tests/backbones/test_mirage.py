@@ -2,31 +2,18 @@ import pytest
 import torch
 from backbone_training import trained_parts
 
-from faceanon.backbones.keyed import Keyed
-from faceanon.backbones.mirage import READING, Mirage
+from faceanon.backbones.mirage import Mirage
 from faceanon.key import Secret
 from faceanon.models import load_backbone, save_backbone
 from faceanon.networks.keyed_flow import KeyedFlow
-from faceanon.types import FaceBatch
 
 SMALL = {"grades": [8, 8]}
-AS_DBAF = {**READING, "cid_dropout": 0.0}
-KEYED = {**AS_DBAF, "code_dim": 16}
 
 
 @pytest.fixture
 def backbone(tiny_bundle):
     torch.manual_seed(0)
     return Mirage(str(tiny_bundle), **SMALL).eval()
-
-
-@pytest.fixture
-def keyed(tiny_bundle):
-    torch.manual_seed(1)
-    made = Keyed(str(tiny_bundle), **KEYED).eval()
-    rows = FaceBatch(torch.rand(64, 3, 64, 64) * 2 - 1, torch.arange(64) // 2, torch.full((64,), -1))
-    made.calibrate([rows])
-    return made
 
 
 @torch.no_grad()
@@ -58,10 +45,10 @@ def test_it_comes_back_from_disk(backbone, tmp_path):
 
 def test_both_stages_train(tiny_bundle, tmp_path):
     changed, terms = trained_parts("mirage_s1", tiny_bundle, tmp_path / "1")
-    assert changed == {"generator", "encoder", "cid", "maar", "expand"}
+    assert changed == {"generator", "encoder", "expand"}
     assert "identity" in terms
     start = f"--model.init_args.init_from={tmp_path}/1/model"
     every = "--model.init_args.branches_every=1"
     changed, terms = trained_parts("mirage_s2", tiny_bundle, tmp_path / "2", start, every)
-    assert changed == {"generator", "encoder", "cid", "maar", "expand"}
+    assert changed == {"generator", "encoder", "expand"}
     assert {"adversarial", "wrong_anchor", "target", "recovery"} <= terms

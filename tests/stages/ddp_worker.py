@@ -18,7 +18,8 @@ from stage_probes import SMALL_CID, Rows, crossed_faces
 from torch.utils.data import DataLoader, DistributedSampler
 
 from bundles import NETWORKS
-from faceanon.backbones.keyed import Keyed
+from faceanon.backbones.dbaf_flips import DBAFWithFlips
+from faceanon.backbones.rotation import Rotation
 from faceanon.data.jitter import CropJitter, JitteredTraining
 from faceanon.stages import AnonymizeStage, DisentangleStage, PriorStage
 from faceanon.stages.anonymize_terms import AnonymizeWeights
@@ -100,11 +101,13 @@ def network(name):
 def build(case):
     """The stage of a case, from the same start in every process.
 
-    Calibration sees a batch part by part, and the whitening of untrained networks makes much of rounding: where batches
-    are cut in different ways and the outcome is to be the same, there is none.
+    Calibration sees a batch part by part, and the principal components of untrained networks make much of rounding:
+    where batches are cut in different ways and the outcome is to be the same, it is done beforehand.
     """
     stage = built(case)
-    if case.alone:
+    if case.alone and case.stage == "disentangle":
+        stage.backbone.calibrate([crossed_faces(8, 7)])
+        stage.ema.load_state_dict(stage.backbone.state_dict())
         stage.initialised = True
     return stage
 
@@ -116,12 +119,14 @@ def built(case):
         options = {"adversarial_from": 0.5, "weights": PriorWeights(adversarial=0.3), **COMMON, **OPTIMIZERS, **extra}
         parts = [network(name) for name in ("generator", "encoder", "discriminator")]
         return PriorStage(*parts, bundle=case.bundle, **options)
-    dropout = 0.0 if case.alone else 0.1
-    backbone = Keyed(bundle=case.bundle, code_dim=6, cid_dropout=dropout, **SMALL_CID)
     options = {"samples_every": 0, **COMMON, **OPTIMIZERS, **extra}
     if case.stage == "disentangle":
+        # It measures principal components before it trains.
+        backbone = Rotation(case.bundle, components=6)
         weights = DisentangleWeights(**{"identity": 0.5, "edges": 0.5, **options.pop("weights", {})})
         return DisentangleStage(backbone, weights, **{"pairing": "mixed", **options})
+    # It draws dropout, too.
+    backbone = DBAFWithFlips(case.bundle, cid_dropout=0.0 if case.alone else 0.1, **SMALL_CID)
     some = {"code": 0.5, "target": 0.5, "adversary": 0.5, "recovery": 1.0, "recovered_identity": 1.0}
     some |= {"anchor": 1.0, "wrong_anchor": 0.5}
     weights = AnonymizeWeights(**{**some, **options.pop("weights", {})})

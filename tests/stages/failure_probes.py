@@ -148,8 +148,8 @@ class DyingRows(torch.utils.data.Dataset):
         return self.faces.map(lambda item: item[rows])
 
 
-def arguments(bundle, out, *callbacks, config="dbaf_keyed_s1", more=(), **options):
-    listed = words(config, bundle, out, *callbacks, **small({"samples_every": 0, **options}))
+def arguments(bundle, out, *callbacks, config="pixels_s1", more=(), **options):
+    listed = words(config, bundle, out, *callbacks, **small(config, {"samples_every": 0, **options}))
     return ["fit", *listed, "--trainer.max_epochs=3", *more]
 
 

@@ -187,14 +187,16 @@ def _trainer_words(out):
     }
 
 
-def small(options):
-    """`options` with a CID of one small block."""
+def small(config, options):
+    """`options` with a CID of one small block, where the config's method has one."""
+    if not config.startswith(("dbaf", "hford")):
+        return options
     return {**{f"backbone__init_args__{name}": value for name, value in SMALL_CID.items()}, **options}
 
 
 def fit(config, bundle, out, *callbacks, more=(), **options):
     """Train in this process; gives back LightningCLI's object."""
-    return run(["fit", *words(config, bundle, out, *callbacks, **small(options)), *more])
+    return run(["fit", *words(config, bundle, out, *callbacks, **small(config, options)), *more])
 
 
 def logged(out):

@@ -95,7 +95,7 @@ def watched(config, bundle, out, more):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("config", ["dbaf_keyed_s1", "dbaf_s2", "riddle_s2", "ifadit_s1", "rotation_s2", "mirage_s2"])
+@pytest.mark.parametrize("config", ["pixels_s1", "dbaf_s2", "riddle_s2", "ifadit_s1", "rotation_s2", "mirage_s2"])
 def test_everything_compiled_is_the_plain_training(tiny_bundle, tmp_path, config):
     three = ("--trainer.max_epochs=1", "--trainer.limit_train_batches=3", "--trainer.limit_val_batches=1")
     three = (*three, "--trainer.precision=32-true")
@@ -268,7 +268,7 @@ def test_a_configs_bfloat16_is_float32_on_a_processor_without_it(
 ):
     monkeypatch.setattr("faceanon.training.precision.has_bfloat16", lambda: bfloat16)
     with caplog.at_level("INFO"):
-        cli = fit("dbaf_keyed_s1", tiny_bundle, tmp_path, more=TWO_BATCHES)
+        cli = fit("pixels_s1", tiny_bundle, tmp_path, more=TWO_BATCHES)
     assert cli.trainer.precision == chosen
     (saved,) = tmp_path.rglob("config.yaml")
     assert f"precision: {chosen}" in saved.read_text()

@@ -18,7 +18,7 @@ FACES = ("--data.init_args.groups=8",)
 def fit(config, bundle, out, **options):
     out.mkdir()
     notes = {"class_path": "stage_probes.RankNotes", "init_args": {"folder": str(out)}}
-    listed = words(config, bundle, out, notes, **small(options))
+    listed = words(config, bundle, out, notes, **small(config, options))
     trainer = ("--config", str(REPO / "configs/trainer/ddp_cpu.yaml"), "--trainer.max_epochs=1")
     path = os.pathsep.join([str(REPO / "tests/stages"), str(REPO / "src")])
     command = [sys.executable, "-m", "faceanon", "fit", *listed, *trainer, *FACES]
@@ -29,8 +29,8 @@ def fit(config, bundle, out, **options):
 
 
 def test_both_stages_on_two_processes(tiny_bundle, tmp_path):
-    first = fit("dbaf_keyed_s1", tiny_bundle, tmp_path / "1")
-    second = fit("dbaf_keyed_s2", tiny_bundle, tmp_path / "2", init_from=tmp_path / "1/model", weights__adversarial=0.1)
+    first = fit("pixels_s1", tiny_bundle, tmp_path / "1")
+    second = fit("pixels_s2", tiny_bundle, tmp_path / "2", init_from=tmp_path / "1/model", weights__adversarial=0.1)
     for notes in (first, second):
         assert [note["world"] for note in notes] == [2, 2]
         people = [set(note["people"]) for note in notes]

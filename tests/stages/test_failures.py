@@ -93,7 +93,7 @@ def test_a_bad_gradient_is_named_and_the_replay_computes_the_very_same_loss(tiny
 def test_the_replay_draws_what_the_process_drew_that_failed(tiny_bundle, tmp_path, capsys):
     words = (probe("Poison", batch=1, gradient=True), probe("SecondOfTwo"))
     weights = {"weights__anchor": 1.0, "saved_noise": 1.0}  # no init_from: the anchors' model is in the file too
-    code, _ = train(capsys, tiny_bundle, tmp_path, *words, config="dbaf_keyed_s2", **weights)
+    code, _ = train(capsys, tiny_bundle, tmp_path, *words, config="pixels_s2", **weights)
     assert code == 1
     file = saved_batch(tmp_path)
     assert read(file)["progress"]["place"] == (1, [8, 8])
@@ -235,7 +235,7 @@ def test_what_came_first_is_told():
 @pytest.mark.usefixtures("whole_files")
 def test_a_full_disk_when_a_report_is_written(tiny_bundle, tmp_path, capsys):
     more = [f"--model.init_args.report={tmp_path / 'report'}", "--model.init_args.protocol=null"]
-    words = arguments(tiny_bundle, tmp_path, probe("SmallDiskAtTheEnd", limit=2_000), config="dbaf_keyed_s2", more=more)
+    words = arguments(tiny_bundle, tmp_path, probe("SmallDiskAtTheEnd", limit=2_000), config="pixels_s2", more=more)
     assert main(["test", *words[1:], "--data", "failure_probes.TestFaces"]) == 2
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("faceanon: ")]
     assert len(lines) == 1

@@ -121,9 +121,8 @@ def test_an_unknown_term_is_one_clear_line(tiny_bundle, tmp_path):
         fit("ifadit_s2", tiny_bundle, tmp_path / "s", extra_weights=weights)
 
 
-def test_phase_one_from_a_linear_map_draws_what_the_flow_makes(tiny_bundle, tmp_path, monkeypatch):
-    monkeypatch.setattr("faceanon.backbones.ifadit_linear.READER_ROWS", 40)
-    maps = {"attributes_kept": 3, "identity_draft": 1.5, "identity_reader": True, "flow_turn": 110.0, "flow_hidden": 64}
+def test_phase_one_from_a_linear_map_draws_what_the_flow_makes(tiny_bundle, tmp_path):
+    maps = {"components": 8, "attributes_kept": 3, "identity_draft": 1.5, "flow_turn": 110.0, "flow_hidden": 64}
     linear = "faceanon.backbones.ifadit_linear.LinearIFADIT"
     start = {"backbone": json.dumps({"class_path": linear, "init_args": {"bundle": str(tiny_bundle), **maps}})}
     fit("ifadit_s1", tiny_bundle, tmp_path / "s1", pairing="roll", keyed_share=1.0, trainable="[mapper]", **start)
@@ -131,15 +130,18 @@ def test_phase_one_from_a_linear_map_draws_what_the_flow_makes(tiny_bundle, tmp_
     # Measured before the first batch, in the backbone and in its average.
     for name in ("backbone.identity_draft.weight", "ema.identity_draft.weight"):
         assert state[name].abs().mean() > 1e-4
-    assert torch.equal(state["backbone.axes.mean"], state["ema.axes.mean"])
-    assert state["backbone.axes.mean"].abs().mean() > 1e-4
+    for name in ("principal.mean", "axes.colour"):
+        assert torch.equal(state[f"backbone.{name}"], state[f"ema.{name}"])
+    assert state["backbone.principal.mean"].abs().mean() > 1e-4
+    assert not torch.equal(state["backbone.axes.colour"], torch.eye(8))
     assert state["backbone.mapper.2.weight"].abs().max() > 0
     # Before phase II there is nothing that a reader could be measured on.
     assert (state["backbone.identity_reader.weight"] == 0).all()
     assert set(losses(tmp_path / "s1")) == {"train/g/image", "train/g/identity_l1", "train/g/landmarks"}
     fit("ifadit_s2", tiny_bundle, tmp_path / "s2", init_from=tmp_path / "s1/model", **start)
     after = checkpoint(tmp_path / "s2")["state_dict"]
-    assert torch.equal(after["backbone.axes.mean"], state["ema.axes.mean"])
+    for name in ("principal.mean", "axes.colour"):
+        assert torch.equal(after[f"backbone.{name}"], state[f"ema.{name}"])
     name = "backbone.flow.blocks.0.shift_second.0.weight"
     assert not torch.equal(after[name], state[name])
     for part in ("backbone", "ema"):

@@ -132,7 +132,7 @@ def test_a_real_stage_killed_twenty_times(tiny_bundle, tmp_path):
     saver = {"class_path": "faceanon.training.checkpoints.RunCheckpoint", "init_args": {"every_n_batches": 1}}
 
     def command(folder):
-        options = small({"r1_interval": 3, "schedule": "cosine", "warmup": 3})
+        options = small("dbaf_s1", {"r1_interval": 3, "schedule": "cosine", "warmup": 3})
         jitter = ("--data.init_args.jitter.scale=0.1", "--data.init_args.jitter.shift=0.06")
         return ["fit", *words("dbaf_s1", tiny_bundle, folder, saver, **options), *jitter, "--trainer.max_epochs=12"]
 

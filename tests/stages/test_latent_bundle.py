@@ -35,7 +35,7 @@ def data(tmp_path_factory, bundle):
 
 def fit(config, bundle, out, data, validated=1, **options):
     """Two batches."""
-    options = {"samples_every": 2, "export": out / "model", **small(options)}
+    options = {"samples_every": 2, "export": out / "model", **small(config, options)}
     keys = {
         "model.init_args.backbone.init_args.bundle": bundle,
         **{f"model.init_args.{name.replace('__', '.')}": value for name, value in options.items()},

@@ -14,12 +14,12 @@ ADVERSARY = "--model.init_args.weights.adversary=0.5"
 
 
 # Adam, no GAN; Ranger, GAN; anchor, adversary, jittered crops and noise
-@pytest.mark.parametrize("config", ["dbaf_keyed_s1", "dbaf_s2", "dbaf_keyed_s2"])
+@pytest.mark.parametrize("config", ["pixels_s1", "dbaf_s2", "pixels_s2"])
 def test_resume_after_an_interrupt(tiny_bundle, tmp_path, config):
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     more = TWO_EPOCHS
-    if config == "dbaf_keyed_s2":
-        fit("dbaf_keyed_s1", tiny_bundle, tmp_path / "first")
+    if config == "pixels_s2":
+        fit("pixels_s1", tiny_bundle, tmp_path / "first")
         more = (*TWO_EPOCHS, *RANDOM, ADVERSARY, f"--model.init_args.init_from={tmp_path / 'first' / 'model'}")
     fit(config, tiny_bundle, whole, more=more)
     stop = {"class_path": "stage_probes.Interrupt", "init_args": {"epoch": 1, "batch": 2}}

@@ -45,7 +45,7 @@ def pixels_of(path):
 
 def stage(number, bundle, out, faces, **options):
     return [
-        *words(f"dbaf_keyed_s{number}", bundle, out, blobs=False, **options),
+        *words(f"pixels_s{number}", bundle, out, blobs=False, **options),
         *FACES,
         f"--data.init_args.root={faces}",
     ]

@@ -8,7 +8,7 @@ from stage_probes import REPO, SMALL_CID, checkpoint, crossed_faces, fit, logged
 
 from bundles import give_noise_strengths, make_tiny_bundle
 from faceanon.backbones.dbaf import DBAF
-from faceanon.backbones.keyed import Keyed
+from faceanon.backbones.rotation import Rotation
 from faceanon.errors import UserError
 from faceanon.files import load_tensors
 from faceanon.losses.reconstruction import round_to_8_bit
@@ -154,7 +154,7 @@ def test_a_wrong_prefix_names_the_parts(tiny_bundle, tmp_path):
 
 @pytest.mark.parametrize("loop", ["latent", "image", "file"])
 def test_every_loop_runs(tiny_bundle, tmp_path, loop):
-    fit("dbaf_keyed_s2", tiny_bundle, tmp_path, more=TWO_BATCHES, loop=loop, saved_noise=0.5 * (loop != "latent"))
+    fit("pixels_s2", tiny_bundle, tmp_path, more=TWO_BATCHES, loop=loop, saved_noise=0.5 * (loop != "latent"))
     terms = losses(tmp_path)
     assert ("train/g/target" in terms) == (loop != "latent")  # the codes found in a picture, where one was read
     assert {"train/g/code", "train/g/recovery", "train/g/anchor", "train/g/recovered_identity"} <= set(terms)
@@ -170,7 +170,7 @@ class TestSavedNoise:
 
     @pytest.fixture
     def backbone(self, tiny_bundle):
-        return Keyed(tiny_bundle, **SMALL_CID, code_dim=16)
+        return Rotation(tiny_bundle, components=8)
 
     def read(self, backbone, monkeypatch, **settings):
         """All pictures of the first drawing, and the first half of them as they are read back."""
@@ -245,7 +245,7 @@ def test_the_recovered_pictures_distance_is_the_same_alone_and_among_five(tiny_b
 
 def test_an_adversary_learns_against_the_stage(tiny_bundle, tmp_path):
     options = {"weights.adversary": 1.0, "weights.adversarial": 0.0}
-    cli = fit("dbaf_keyed_s2", tiny_bundle, tmp_path, "stage_probes.Start", more=TWO_BATCHES, **options)
+    cli = fit("pixels_s2", tiny_bundle, tmp_path, "stage_probes.Start", more=TWO_BATCHES, **options)
     terms = losses(tmp_path)
     assert len(terms["train/d/adversary"]) == len(terms["train/g/adversary"]) == 2
     assert min(terms["train/g/adversary"]) >= 0
@@ -260,7 +260,7 @@ def test_an_adversary_learns_against_the_stage(tiny_bundle, tmp_path):
 
 def test_the_adversary_pulls_and_the_stage_escapes(tiny_bundle, tmp_path):
     options = {"weights.adversary": 1.0, "weights.adversarial": 0.0}
-    stage = fit("dbaf_keyed_s2", tiny_bundle, tmp_path, more=TWO_BATCHES, **options).model
+    stage = fit("pixels_s2", tiny_bundle, tmp_path, more=TWO_BATCHES, **options).model
     batch = crossed_faces(2, 0)
     hidden = batch.image.clone().requires_grad_()
     (slope,) = torch.autograd.grad(stage.adversary(hidden, batch.image, batch.identity).mean(), hidden)
@@ -273,7 +273,7 @@ def test_the_adversary_pulls_and_the_stage_escapes(tiny_bundle, tmp_path):
 
 def test_pseudonyms_are_compared_under_one_key(tiny_bundle, tmp_path):
     options = {"weights.pseudonym": 1.0, "branches_every": 2}
-    stage = fit("dbaf_keyed_s2", tiny_bundle, tmp_path, more=TWO_BATCHES, **options).model
+    stage = fit("pixels_s2", tiny_bundle, tmp_path, more=TWO_BATCHES, **options).model
     terms = losses(tmp_path)
     assert terms["train/g/pseudonym"][0] > 0
     assert len(terms["train/g/pseudonym"]) == 1, "the second batch draws under one key each"
@@ -282,8 +282,8 @@ def test_pseudonyms_are_compared_under_one_key(tiny_bundle, tmp_path):
 
 
 def test_anchors_are_nothing_before_the_first_step(tiny_bundle, tmp_path):
-    fit("dbaf_keyed_s1", tiny_bundle, tmp_path / "1", more=TWO_BATCHES)
-    cli = fit("dbaf_keyed_s2", tiny_bundle, tmp_path / "2", more=TWO_BATCHES, init_from=tmp_path / "1/model")
+    fit("pixels_s1", tiny_bundle, tmp_path / "1", more=TWO_BATCHES)
+    cli = fit("pixels_s2", tiny_bundle, tmp_path / "2", more=TWO_BATCHES, init_from=tmp_path / "1/model")
     stage, image = cli.model, crossed_faces(1, 0).image
     stage.backbone.load_state_dict(stage.teacher[0].state_dict())
     with torch.no_grad():
@@ -297,9 +297,9 @@ def test_anchors_are_nothing_before_the_first_step(tiny_bundle, tmp_path):
 
 
 def test_anchors_stay_those_of_the_start_when_a_run_goes_on(tiny_bundle, tmp_path):
-    first = fit("dbaf_keyed_s2", tiny_bundle, tmp_path, more=TWO_BATCHES).model
+    first = fit("pixels_s2", tiny_bundle, tmp_path, more=TWO_BATCHES).model
     longer = (*TWO_BATCHES, "--trainer.max_epochs=2", "--ckpt_path=last")
-    second = fit("dbaf_keyed_s2", tiny_bundle, tmp_path, more=longer).model
+    second = fit("pixels_s2", tiny_bundle, tmp_path, more=longer).model
     states = [stage.teacher[0].state_dict() for stage in (first, second)]
     assert all(torch.equal(value, states[1][name]) for name, value in states[0].items())
     trained = second.backbone.state_dict()
@@ -307,19 +307,19 @@ def test_anchors_stay_those_of_the_start_when_a_run_goes_on(tiny_bundle, tmp_pat
 
 
 def test_anchors_of_a_resumed_run_are_never_its_own_drawings(tiny_bundle, tmp_path):
-    fit("dbaf_keyed_s2", tiny_bundle, tmp_path, more=TWO_BATCHES)
+    fit("pixels_s2", tiny_bundle, tmp_path, more=TWO_BATCHES)
     (path,) = tmp_path.rglob("last.ckpt")
     content = torch.load(path, weights_only=True)
     del content["faceanon_start"]
     torch.save(content, tmp_path / "old.ckpt")
     longer = (*TWO_BATCHES, "--trainer.max_epochs=2", f"--ckpt_path={tmp_path / 'old.ckpt'}")
     with pytest.raises(UserError, match="give init_from or anchor_from too"):
-        fit("dbaf_keyed_s2", tiny_bundle, tmp_path, more=longer)
+        fit("pixels_s2", tiny_bundle, tmp_path, more=longer)
 
 
 def test_anchors_may_be_another_models_than_the_start(tiny_bundle, tmp_path):
-    fit("dbaf_keyed_s1", tiny_bundle, tmp_path / "1", more=TWO_BATCHES)
-    stage = fit("dbaf_keyed_s2", tiny_bundle, tmp_path / "2", more=TWO_BATCHES, anchor_from=tmp_path / "1/model").model
+    fit("pixels_s1", tiny_bundle, tmp_path / "1", more=TWO_BATCHES)
+    stage = fit("pixels_s2", tiny_bundle, tmp_path / "2", more=TWO_BATCHES, anchor_from=tmp_path / "1/model").model
     wanted = load_tensors(tmp_path / "1/model/weights.safetensors")
     found = stage.teacher[0].state_dict()
     assert all(torch.equal(found[name], value) for name, value in wanted.items())
@@ -330,7 +330,7 @@ def test_a_term_can_be_watched_though_no_row_is_written(tiny_bundle, tmp_path):
     assert {"train/g/adversarial", "train/d/adversarial"} <= set(cli.trainer.callback_metrics)
 
 
-@pytest.mark.parametrize("config", ["dbaf_s1", "dbaf_keyed_s2"])
+@pytest.mark.parametrize("config", ["dbaf_s1", "pixels_s2"])
 def test_bf16(tiny_bundle, tmp_path, config):
     cli = fit(config, tiny_bundle, tmp_path, more=(*TWO_BATCHES, "--trainer.precision=bf16-mixed"))
     values = [value for column in losses(tmp_path).values() for value in column]

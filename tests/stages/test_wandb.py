@@ -32,7 +32,7 @@ def test_offline_run_holds_terms_and_sheets(tiny_bundle, tmp_path, finished):
         "init_args": {"offline": True, "save_dir": str(tmp_path), "project": "faceanon-tests"},
     }
     more = (f"--trainer.logger={json.dumps(logger)}", "--trainer.max_epochs=1", "--trainer.limit_train_batches=2")
-    cli = fit("dbaf_keyed_s2", tiny_bundle, tmp_path, more=more, samples_every=2)
+    cli = fit("pixels_s2", tiny_bundle, tmp_path, more=more, samples_every=2)
     summary = dict(cli.trainer.logger.experiment.summary)
     assert {"train/g/recovery", "train/g/anchor", "val_psnr_recovered", "samples"} <= set(summary)
     assert list(tmp_path.rglob("offline-run-*/run-*.wandb"))

@@ -54,8 +54,8 @@ from faceanon.landmarks.drawings import (
     RIGHT_EYE,
 )
 from faceanon.losses.identity import attract, in_batch_identity
-from faceanon.networks.discriminants import Discriminants
 from faceanon.networks.inpainting import CellUNet, IdentityUNet
+from faceanon.networks.principal_components import PrincipalComponents
 from faceanon.types import Branches, Codes, FaceBatch
 
 # Points of the mesh along the lines of a face.
@@ -105,12 +105,12 @@ class CIAGAN(Inpainting):
     ) -> None:
         super().__init__(bundle, key_dim, widths)
         self.bundle.require("landmarks", "recogniser")
-        self.components: Discriminants | None = None
+        self.components: PrincipalComponents | None = None
         if by_person:
             length = self.bundle.embedding_length
             if key_dim > length:
                 raise UserError(f"key_dim is {key_dim}; with by_person give at most {length}, which an embedding has")
-            self.components = Discriminants(length, key_dim)
+            self.components = PrincipalComponents(length, key_dim)
         self.drawn = list(LINES) if has_mesh(self.bundle) else None
         # Cells are too coarse for dots: each has several.
         self.dots_in_cell = DOTS_IN_CELL if self.on_latents else 1

@@ -121,7 +121,9 @@ class DBAF(Backbone):
         self.maar = self._feature_maps(maar_form) if maar else None
         # Lightning does not call `train` when a fit starts.
         self.encoder.eval()
-        self._add_key_edit(dim)
+        # A copy: a bundle would read the whole generator from its file once more.
+        self.key_mapping = Frozen(deepcopy(self.generator.style))
+        self.kria = nn.ModuleList(KRIA(dim) for _ in range(3))
 
     def _disentangler(
         self, form: CidForm, depth: int, heads: int, head_dim: int, dropout: float, axis: AttentionAxis
@@ -142,12 +144,6 @@ class DBAF(Backbone):
             assert isinstance(trained, MAAR)
             return trained
         return MAAR(self.encoder.feature_channels, self.generator.channels, form)
-
-    def _add_key_edit(self, dim: int) -> None:
-        """The parts by which a key edits the identity; a method that is built on this one may have others."""
-        # A copy: a bundle would read the whole generator from its file once more.
-        self.key_mapping = Frozen(deepcopy(self.generator.style))
-        self.kria = nn.ModuleList(KRIA(dim) for _ in range(3))
 
     def train(self, mode: bool = True) -> DBAF:
         """Train mode, save for the encoder, whose batch statistics stay as they came."""

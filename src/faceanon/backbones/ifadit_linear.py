@@ -15,13 +15,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from faceanon.backbones.ifadit import IFADIT
-from faceanon.backbones.linear_person import COMPONENT_ROWS, READER_ROWS, LinearPerson, leading_components
+from faceanon.backbones.linear_person import LinearPerson, check_above_zero, check_degrees, leading_components
 from faceanon.errors import UserError
 from faceanon.losses.diversity import inter_identity, inter_key
 from faceanon.losses.identity import repel
 from faceanon.losses.structure import structure_loss
 from faceanon.networks.compensation import correction
-from faceanon.networks.keyed import check_stretch
 from faceanon.networks.whitening import PairedAxes
 from faceanon.types import Branches, Codes, FaceBatch
 
@@ -33,33 +32,26 @@ class LinearIFADIT(LinearPerson, IFADIT):
 
     Args:
         bundle: Bundle by name or folder.
-        flow_hidden: As in `IFADIT`.
-        attributes_kept: Numbers of the attribute code, from its beginning, that are added to what M puts out. They hold
-            light and skin: M need not learn to copy them.
-        identity_draft: How much of a linear map of the identity is added to what M puts out, which then starts at
-            nothing: 0 none, 1 the map that fits the encoder's codes best, more to make up for what a fit shrinks. It is
-            measured before phase I. Of the attributes M then sees the kept numbers alone, so that no more of a person
-            can come from there.
-        identity_reader: The identity of an anonymized picture is read off the encoder's code by a linear map, and not
-            by the recogniser; ICL corrects it. The map is measured before phase II. A saved picture tells more of such
-            codes than a recogniser does.
-        flow_turn: Degrees by which a new flow turns codes, along the principal axes of the training faces' identities;
-            0 starts it near the identity map.
+        flow_hidden: As in `IFADIT`; a flow that starts as a turn takes one that is wide enough for its signs.
+        components: Even number K of principal components that the identity has, whitened. The flow spreads the error of
+            every number that is read over all of them, and the last numbers of an embedding are read badly.
+        attributes_kept: Numbers of the attribute code, from its beginning, that are added to what M puts out, and that
+            M sees. They hold light and skin. No more of a person can come from the attributes.
+        identity_draft: How much of a linear map of the identity is added to what M puts out, which starts at nothing.
+            Above 0: 1 the map that fits the encoder's codes best, more to make up for what a fit shrinks. It is
+            measured before phase I.
+        flow_turn: Degrees, above 0 and below 180, by which a new flow turns codes. A secret chooses K / 2 signs.
         flow_stretch: By how much a stranger lies farther from the mean identity than the flow puts it; 1 as the flow
-            says. More draws strangers with clearer features, who are less like the person. It takes `flow_turn`, whose
-            axes know the mean. Phase II may have another one than phase I.
-        components: Even number K of principal components that the identity has, whitened, in place of the whole
-            embedding (0). The flow spreads the error of every number that is read over all of them, and the last
-            numbers of an embedding are read badly. A turn (`flow_turn`) has K / 2 signs that a secret chooses.
+            says. More draws strangers with clearer features, who are less like the person. Phase II may have another
+            one than phase I.
 
     Raises:
         UserError: A number is out of range, or the flow cannot start as a turn.
 
     Examples:
-        >>> import torch
         >>> from faceanon.backbones.ifadit_linear import LinearIFADIT
         >>> from faceanon.testing import smooth_faces
-        >>> method = LinearIFADIT(components=64).eval()  # untrained
+        >>> method = LinearIFADIT().eval()  # untrained
         >>> method.encode(smooth_faces(128)).identity.shape
         torch.Size([4, 64])
     """
@@ -70,37 +62,30 @@ class LinearIFADIT(LinearPerson, IFADIT):
         self,
         bundle: str = "photo128_prior",
         flow_hidden: int = 512,
-        attributes_kept: int = 0,
-        identity_draft: float = 0.0,
-        identity_reader: bool = False,
-        flow_turn: float = 0.0,
+        components: int = 64,
+        attributes_kept: int = 8,
+        identity_draft: float = 2.0,
+        flow_turn: float = 120.0,
         flow_stretch: float = 1.0,
-        components: int = 0,
     ) -> None:
+        check_degrees("flow_turn", flow_turn)
+        check_above_zero("flow_stretch", flow_stretch)
         self.components = components  # before the flow is built, which is as long as they are many
         super().__init__(bundle, flow_hidden=flow_hidden, background="none")
         dim = self.generator.style_dim
-        rows = COMPONENT_ROWS if components else READER_ROWS
-        self.add_linear_maps(self.code_dim, dim, attributes_kept, identity_draft, identity_reader, rows)
-        if identity_draft:
-            self.mapper = correction(self.code_dim + dim, dim, dim)
-        self.axes: PairedAxes | None = None
-        if flow_turn:
-            self._turn(flow_turn)
-        check_stretch("flow_stretch", flow_stretch, "flow_turn", bool(flow_turn))
+        self.add_linear_maps(dim, attributes_kept, identity_draft)
+        self.mapper = correction(self.code_dim + dim, dim, dim)
+        self.axes = PairedAxes(self.code_dim)
+        self._turn(flow_turn)
         self.flow_stretch = flow_stretch
 
     def _identity_length(self) -> int:
-        """As of `IFADIT`; the map to components is built here, since it says whether there are so many."""
-        whole = super()._identity_length()
-        self.principal = leading_components(whole, self.components)
-        return self.components or whole
+        """K; the map to components is built here, since it says whether there are so many."""
+        self.principal = leading_components(super()._identity_length(), self.components)
+        return self.components
 
     def _turn(self, degrees: float) -> None:
-        """Let the flow start as a turn along axes that `calibrate` measures."""
-        if not 0 < degrees < 180:
-            raise UserError(f"flow_turn is {degrees}; give degrees between 0 and 180, or 0 for no turn")
-        self.axes = PairedAxes(self.code_dim)
+        """Let the flow start as a turn."""
         with torch.no_grad():
             secrets = self.key_mapping(self.sample_key(SECRETS, torch.Generator().manual_seed(0)))
         try:
@@ -108,29 +93,15 @@ class LinearIFADIT(LinearPerson, IFADIT):
         except ValueError as error:
             raise UserError(f"flow_turn is {degrees}, but {error}") from error
 
-    def identity_of(self, embedding: Tensor) -> Tensor:
-        """Identity codes of embeddings `(B, E)` of unit length, or their principal components.
-
-        Either way entries have a mean square of 1 over many faces.
-        """
-        if self.principal is None:
-            return IFADIT.identity_of(self, embedding)
-        components: Tensor = self.principal(embedding)
-        return components
-
     def encode_anonymized(self, image: Tensor) -> Codes:
-        """As `encode`, with the identity read by the reader where there is one, and corrected by ICL."""
+        """As `encode`, with the identity read by the reader, and corrected by ICL."""
         codes = self.encode(image)
-        identity = codes.identity
-        if self.identity_reader is not None:
-            assert codes.attributes is not None
-            identity = self.identity_reader(codes.attributes[:, 0])
+        assert codes.attributes is not None
+        identity = self.identity_reader(codes.attributes[:, 0])
         return codes.with_identity(self.compensation(identity))
 
     def transform(self, identity: Tensor, key: Tensor, inverse: bool = False) -> Tensor:
-        """T(z, s), or its inverse, of `(B, E)` under `(B, D)`; with a turn along the principal axes."""
-        if self.axes is None:
-            return super().transform(identity, key, inverse)
+        """T(z, s), or its inverse, of `(B, K)` under `(B, D)`."""
         # In half precision the way back would miss the code, as in the flow itself.
         with torch.autocast(identity.device.type, enabled=False):
             white = self.axes.white(identity.float())
@@ -141,29 +112,17 @@ class LinearIFADIT(LinearPerson, IFADIT):
             return self.axes.coloured(moved)
 
     def w_plus(self, codes: Codes) -> Tensor:
-        """M([R(z), a]), the draft of z, and what is kept of a: `(B, L, D)`."""
+        """M([R(z), kept of a]), the draft of z, and what is kept of a: `(B, L, D)`."""
         assert codes.attributes is not None
         kept = self.kept_numbers(codes.attributes)
-        if self.identity_draft is None:
-            return super().w_plus(codes) + kept
         latent: Tensor = super().w_plus(replace(codes, attributes=kept))
         latent = latent + self.identity_draft(codes.identity)[:, None]
         return latent + kept
 
-    @torch.no_grad()
     def calibrate(self, batches: Iterable[FaceBatch]) -> None:
-        """Measure principal components, the axes of identity codes, and the linear map to the encoder's codes."""
-        if self.principal is None and self.axes is None and self.identity_draft is None:
-            return
-        embedding, codes, _ = self.embeddings_and_codes(batches)
-        if self.principal is not None:
-            self.principal.fit(embedding)
-        identity = self.identity_of(embedding)
-        if self.axes is not None:
-            # Principal components are white already, and any axes of theirs serve.
-            self.axes.fit(identity)
-        if self.identity_draft is not None:
-            self.identity_draft.fit(identity, codes)
+        """Measure principal components, draft, and the axes along which the flow turns."""
+        # Principal components are white already, and any axes of theirs serve.
+        self.axes.fit(self.fit_draft(batches))
 
     def disentangle_terms(
         self, batch: FaceBatch, codes: Codes, drawn: Tensor, source: Tensor, wanted: Collection[str]

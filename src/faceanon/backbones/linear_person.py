@@ -1,15 +1,16 @@
-"""Persons drawn and read by linear maps: what iFADIT, the rotation, DBAF keyed and Mirage share on some bundles.
+"""Persons drawn and read by linear maps: what iFADIT, the rotation and Mirage share on some bundles.
 
-On a bundle whose w+ codes are numbers of principal components, as `photo128_prior`, three things bring a training near
-its goal before it starts. Each is off by default, and none is in a paper:
+On a bundle whose w+ codes are numbers of principal components, as `photo128_prior`, four things bring a training near
+its goal before it starts. None is in a paper:
 
+- a person is the leading principal components of a recogniser's embedding (`components`), which pictures show best;
 - the first numbers of the encoder's code, which hold light and skin, stay (`attributes_kept`), and nothing else of it
   is drawn, so that no person comes from there;
 - a linear map of the identity code draws the person (`identity_draft`), and a network learns what it lacks;
-- the identity of a saved picture is read off the encoder's code by a linear map (`identity_reader`), since such a code
-  tells more of what was drawn than a recogniser does.
+- the identity of a saved picture is read off the encoder's code by a linear map, since such a code tells more of what
+  was drawn than a recogniser does.
 
-The first map is measured before stage 1, the second before stage 2.
+Components and draft are measured before stage 1, the reader before stage 2.
 """
 
 from __future__ import annotations
@@ -18,67 +19,79 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from faceanon.errors import UserError
 from faceanon.losses.structure import own_rows
-from faceanon.networks.discriminants import Discriminants
 from faceanon.networks.linear_identity import IdentityDraft, IdentityReader
+from faceanon.networks.principal_components import PrincipalComponents
 from faceanon.types import Codes, FaceBatch
 from faceanon.weights.bundle import Bundle
 
-READER_ROWS = 4000  # strangers on whom a reader of whole embeddings is measured, by 500 weights for each of its numbers
-COMPONENT_ROWS = 1500  # and one of some leading principal components, which pictures show best
-DRAFT_BATCHES = 2000  # a linear map of whole embeddings takes more pictures than a mean and a variance do
+READER_ROWS = 1500  # strangers on whom a reader is measured
+DRAFT_BATCHES = 2000  # components and a draft take more pictures than a mean and a variance do
 
 
-def refuse_kept_alone(kept: int, draft: float) -> None:
-    """Refuse numbers that are kept for a draft that is not there.
+def check_above_zero(name: str, value: float) -> None:
+    """Refuse a stretch or a strength that is none.
 
     Args:
-        kept: `attributes_kept`.
-        draft: `identity_draft`.
+        name: Of the option.
+        value: Its value.
 
     Raises:
-        UserError: There is no draft.
+        UserError: It is not above 0.
     """
-    if kept and not draft:
-        raise UserError(f"attributes_kept is {kept} without an identity_draft; give both, or neither")
+    if value <= 0:
+        raise UserError(f"{name} is {value}; give a number above 0")
 
 
-def leading_components(length: int, components: int) -> Discriminants | None:
-    """The map from embeddings to some leading principal components, whitened; it knows nothing until it is fitted.
+def check_degrees(name: str, degrees: float) -> None:
+    """Refuse an angle by which no code can be turned.
+
+    Args:
+        name: Of the option.
+        degrees: Its value.
+
+    Raises:
+        UserError: It is not between 0 and 180.
+    """
+    if not 0 < degrees < 180:
+        raise UserError(f"{name} is {degrees}; give degrees between 0 and 180, more than 90 to leave the person behind")
+
+
+def leading_components(length: int, components: int) -> PrincipalComponents:
+    """The map from embeddings to some leading principal components; it knows nothing until it is fitted.
 
     Keys spread the error of every number that is read off a picture over all numbers, and the last components of an
     embedding are read badly.
 
     Args:
         length: Length E of an embedding.
-        components: Even number of components; 0 for the whole embedding.
+        components: Even number K of components.
 
     Returns:
-        `(B, E)` -> `(B, components)`, or None for the whole embedding.
+        `(B, E)` -> `(B, K)`.
 
     Raises:
-        UserError: `components` is odd, negative or more than there are.
+        UserError: `components` is odd, not above 0 or more than there are.
     """
-    if not components:
-        return None
     if components % 2 or not 0 < components <= length:
-        raise UserError(f"components is {components}; give an even number up to {length}, or 0 for all")
-    return Discriminants(length, components)
+        raise UserError(f"components is {components}; give an even number from 2 to {length}")
+    return PrincipalComponents(length, components)
 
 
 class LinearPerson:
-    """The maps of a backbone, mixed into it before `Backbone` among the bases; `None` where they are not asked for.
+    """The maps of a backbone, mixed into it before `Backbone` among the bases.
 
-    The backbone calls `add_linear_maps` in its constructor, says what an identity code is (`identity_of`), and draws
-    with `kept_numbers` and `identity_draft`.
+    The backbone sets `principal` and calls `add_linear_maps` in its constructor, and draws with `kept_numbers` and
+    `identity_draft`.
 
     Attributes:
         bundle: The backbone's.
         encoder: The bundle's encoder of w+ codes.
+        principal: Embedding of the bundle's recogniser -> identity code.
         attributes_kept: Numbers of a row of w+, from its beginning, that come from the attributes.
         identity_draft: Identity code -> row of w+.
         identity_reader: Row of w+ -> identity code.
@@ -86,34 +99,38 @@ class LinearPerson:
 
     bundle: Bundle
     encoder: Any
+    principal: PrincipalComponents
     attributes_kept: int
-    identity_draft: IdentityDraft | None
-    identity_reader: IdentityReader | None
+    identity_draft: IdentityDraft
+    identity_reader: IdentityReader
+    calibration_batches: int = DRAFT_BATCHES
+    reader_rows: int = READER_ROWS
 
-    def add_linear_maps(self, length: int, dim: int, kept: int, draft: float, reader: bool, rows: int) -> None:
-        """Build the maps; they know nothing until they are measured.
+    def add_linear_maps(self, dim: int, kept: int, draft: float) -> None:
+        """Build draft and reader; they know nothing until they are measured.
 
         Args:
-            length: Length E of an identity code.
             dim: Length D of a row of w+.
             kept: Numbers of a row, from its beginning, that come from the attributes.
-            draft: What the differences of the draft to its mean are multiplied by; 0 builds none.
-            reader: Whether a reader is built.
-            rows: Strangers on whom it is measured.
+            draft: What the differences of the draft to its mean are multiplied by.
+
+        Raises:
+            UserError: A number is out of range.
         """
+        if not 0 <= kept < dim:
+            raise UserError(f"attributes_kept is {kept}; give a number from 0 to {dim - 1}")
+        check_above_zero("identity_draft", draft)
         self.attributes_kept = kept
-        self.identity_draft = None
-        if draft:
-            self.identity_draft = IdentityDraft(length, dim, kept, draft)
-            self.calibration_batches = DRAFT_BATCHES
-        self.identity_reader = None
-        if reader:
-            self.identity_reader = IdentityReader(dim, length, kept)
-            self.reader_rows = rows
+        self.identity_draft = IdentityDraft(self.principal.outputs, dim, kept, draft)
+        self.identity_reader = IdentityReader(dim, self.principal.outputs, kept)
 
     def identity_of(self, embedding: Tensor) -> Tensor:
-        """The identity code `(B, E)` of embeddings of the bundle's recogniser, which have unit length."""
-        raise NotImplementedError
+        """The identity code `(B, K)` of embeddings `(B, E)` of the bundle's recogniser, which have unit length.
+
+        Over many faces its entries have mean 0 and variance 1, and no two of them go together.
+        """
+        code: Tensor = self.principal(embedding)
+        return code
 
     def encoder_code(self, image: Tensor, latents: Tensor | None) -> Tensor:
         """The encoder's code `(B, L, D)` of pictures, less the mean code; of the latents where they are at hand."""
@@ -127,29 +144,15 @@ class LinearPerson:
         kept = attributes[..., : self.attributes_kept]
         return F.pad(kept, (0, attributes.shape[-1] - self.attributes_kept))
 
-    def person_with(self, identity: Tensor, attributes: Tensor, network: nn.Module, seen: Tensor) -> Tensor:
-        """Kept numbers of attributes, and the draft of identity codes with what a network adds to it.
+    def calibrate(self, batches: Iterable[FaceBatch]) -> None:
+        """Measure principal components and draft."""
+        self.fit_draft(batches)
 
-        Args:
-            identity: `(B, E)`.
-            attributes: `(B, L, D)`.
-            network: `(B, E + kept)` -> `(B, D)`, the same for all rows.
-            seen: `(B, E)`, what the network sees of the identity codes, beside the kept numbers of the first row.
-
-        Returns:
-            `(B, L, D)`, less the mean code.
-        """
-        assert self.identity_draft is not None
-        kept = self.kept_numbers(attributes)
-        person = self.identity_draft(identity) + network(torch.cat([seen, kept[:, 0, : self.attributes_kept]], 1))
-        code: Tensor = kept + person[:, None]
-        return code
-
-    def embeddings_and_codes(self, batches: Iterable[FaceBatch]) -> tuple[Tensor, Tensor, Tensor]:
-        """What is measured before stage 1: embeddings `(N, E)`, first rows of codes `(N, D)`, and persons `(N,)`."""
+    @torch.no_grad()
+    def fit_draft(self, batches: Iterable[FaceBatch]) -> Tensor:
+        """As `calibrate`; gives the identity codes `(N, K)` of the faces."""
         embeddings = []
         codes = []
-        persons = []
         for batch in batches:
             embedding = batch.embedding
             # One of another picture of the person tells less of how this one was taken.
@@ -158,14 +161,15 @@ class LinearPerson:
             embeddings.append(embedding)
             # The draft is the same in all rows, as is the first row of the encoder's code.
             codes.append(self.encoder_code(batch.image, batch.latents)[:, 0])
-            persons.append(batch.identity)
-        return torch.cat(embeddings), torch.cat(codes), torch.cat(persons)
+        embedding = torch.cat(embeddings)
+        self.principal.fit(embedding)
+        identity = self.identity_of(embedding)
+        self.identity_draft.fit(identity, torch.cat(codes))
+        return identity
 
     @torch.no_grad()
     def calibrate_reader(self, pairs: Iterable[tuple[Codes, Tensor]]) -> None:
         """Measure the linear map from the encoder's code of a saved picture to the identity that it was drawn from."""
-        if self.identity_reader is None:
-            return
         read = []
         drawn = []
         for codes, saved in pairs:

@@ -1,36 +1,28 @@
-"""Mirage, faceanon's own: what the papers teach together, around a keyed map that is exact and not linear.
+"""Mirage, faceanon's own: a person's code under a keyed map that is exact and not linear.
 
-- The identity z (B, K) is a frozen recogniser's embedding, reduced to the directions in which persons differ most and
-  photos of one person least, and whitened (from iFADIT: no encoder has to learn what a person is).
-- The key turns it, z' = T_k(z), by `networks.keyed_flow.KeyedFlow`: exactly invertible, keeps the distribution of
-  codes, leaves no code near itself, and is not revealed by as many known pairs as the code is long.
-- Attributes A (B, L, D) are read off the W+ code by DBAF's transformer, and encoder features reach the generator
-  through DBAF's MAAR; the picture is G(A + E(z'), MAAR).
-- The recovering side has the 8-bit picture x' alone: z' is read off the encoder's code of x' by a linear map, or by the
-  recogniser; then z = T_k^-1(z'), as exact as z' was read.
+- The key turns the code, z' = T_k(z), by `networks.keyed_flow.KeyedFlow`. Its inverse is exact. It keeps the
+  distribution of codes, leaves no code near itself, and is not revealed by as many known pairs as the code is long.
+- `backbones.turned_person` has the rest: what a code is, and how it is drawn and read. That z is a frozen recogniser's
+  code is from iFADIT.
+- The recovering side reads z' off the 8-bit picture; z = T_k^-1(z') is as exact as z' was read.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
-from faceanon.backbones.keyed import Keyed
-from faceanon.errors import UserError
+from faceanon.backbones.linear_person import check_above_zero, check_degrees
+from faceanon.backbones.turned_person import TurnedPerson
 from faceanon.networks.keyed_flow import KeyedFlow
 
-GRADES = (12, 8)
-# Of the transformer that reads attributes: blocks, heads, width of a head.
-READING: dict[str, Any] = {"cid_depth": 2, "cid_heads": 4, "cid_head_dim": 48}
+GRADES = (16, 16, 16, 16)
 
 
-class Mirage(Keyed):
+class Mirage(TurnedPerson):
     """A recogniser's code under a keyed flow, on any bundle.
 
     Args:
         bundle: Bundle by name or folder.
-        skip: Whether encoder features reach the generator.
         grades: Lengths of the runs of code entries that the key turns apart, each even and at least 4, from the most
-            reliable entries on. They sum to K. None gives 12 and 8.
+            telling entries on. They sum to the number K of principal components. None gives 16, 16, 16 and 16.
         rounds: Rounds of the flow.
         swing: How far the flow is from linear, in radians; 0 is linear. More resists known pairs longer, and makes
             errors of reading larger: the table is benchmarks/known_pairs.py's.
@@ -38,10 +30,14 @@ class Mirage(Keyed):
             stranger beyond the right angle to the person.
         turn_stretch: By how much a stranger lies farther from the mean code than the flow puts it; 1 not at all. More
             draws strangers with clearer features. Stage 2 may have another one than stage 1.
-        principal: As of `Keyed`: the code's directions are principal components of the embeddings.
-        attributes_kept: As of `Keyed`.
-        identity_draft: As of `Keyed`, on codes of principal components.
-        identity_reader: As of `Keyed`.
+        attributes_kept: Numbers of the encoder's code, from its beginning, that are all of the attributes. They hold
+            light and skin in a code of principal components.
+        identity_draft: How much of a linear map of the code is drawn, above 0: 1 the map that fits the encoder's codes
+            best, more to make up for what a fit shrinks. It is measured before stage 1.
+
+    Raises:
+        UserError: A number is out of range.
+        ValueError: A grade is odd or too short.
 
     Examples:
         >>> import torch
@@ -54,40 +50,24 @@ class Mirage(Keyed):
         True
     """
 
-    exact = True
-    paper = "faceanon's own, after DBAF (arXiv:2311.08786) and iFADIT (arXiv:2501.04390)"
+    stage_arguments = frozenset({"turn_stretch"})
+    paper = "faceanon's own, after iFADIT (arXiv:2501.04390)"
     licence = "faceanon's"
 
     def __init__(
         self,
         bundle: str = "photo128_prior",
-        skip: bool = True,
         grades: list[int] | None = None,
         rounds: int = 4,
         swing: float = 0.4,
-        turn: float = 90.0,
+        turn: float = 110.0,
         turn_stretch: float = 1.0,
-        principal: bool = False,
-        attributes_kept: int = 0,
-        identity_draft: float = 0.0,
-        identity_reader: bool = False,
+        attributes_kept: int = 8,
+        identity_draft: float = 2.0,
     ) -> None:
-        if not 0 < turn < 180:
-            raise UserError(f"turn is {turn}; give degrees between 0 and 180, at least 90 to leave the person behind")
-        grades = list(GRADES) if grades is None else grades
-        super().__init__(
-            bundle,
-            **READING,
-            cid_dropout=0.0,
-            maar=skip,
-            code_dim=sum(grades),
-            principal=principal,
-            turn_stretch=turn_stretch,  # refused there where it is none
-            attributes_kept=attributes_kept,
-            identity_draft=identity_draft,
-            identity_reader=identity_reader,
-        )
-        flow = KeyedFlow(grades, rounds, swing, turn, turn_stretch)
-        # It replaces the linear turn that `Keyed` has built.
+        check_degrees("turn", turn)
+        check_above_zero("turn_stretch", turn_stretch)
+        flow = KeyedFlow(GRADES if grades is None else grades, rounds, swing, turn, turn_stretch)
+        super().__init__(bundle, flow.dim, attributes_kept, identity_draft)
         self.turn = flow
         self.key_shape = (flow.key_size,)

@@ -34,15 +34,6 @@ def correction(*widths: int) -> nn.Sequential:
     return net
 
 
-def expansion(length: int, hidden: int, layers: int, dim: int) -> nn.Sequential:
-    """`(B, length)` -> W+ `(B, layers, dim)`; it starts out adding little to the attributes."""
-    last = nn.Linear(hidden, layers * dim)
-    nn.init.normal_(last.weight, std=0.02)
-    nn.init.zeros_(last.bias)
-    inner = [nn.Linear(length, hidden), nn.LeakyReLU(0.2), nn.Linear(hidden, hidden), nn.LeakyReLU(0.2)]
-    return nn.Sequential(*inner, last, nn.Unflatten(1, (layers, dim)))
-
-
 class IdentityCompensation(nn.Module):
     """ICL: corrects the identity code read from an anonymized picture before the flow is inverted.
 

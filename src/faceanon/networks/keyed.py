@@ -69,7 +69,7 @@ class KeyedTurn(Whitening):
     J = Q J0 Q^T, where J0 turns each pair of axes by 90 degrees and Q is a product of Householder reflections along the
     key's vectors. J is orthogonal and antisymmetric, so every code ends at the same angle from where it began, whatever
     the key: cos = -c. The inverse is its transpose. Linear in the code: about K known pairs (I, I') under one key
-    reveal it, so this is obfuscation of the code, not encryption (docs/methods/dbaf_keyed.md).
+    reveal it, so this is obfuscation of the code, not encryption (docs/methods/rotation.md).
 
     Args:
         dim: Length K of a code.

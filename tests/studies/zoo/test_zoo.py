@@ -211,7 +211,7 @@ def test_all_methods_are_those_that_can_be_had():
     assert methods["fit"] == ("fit_s2",)
     assert methods["ifadit"] == ("ifadit_s1", "ifadit_s2")
     assert methods["falco"] == methods["scramble"] == ()
-    assert {"ciagan", "deepprivacy", "dbaf", "dbaf_keyed", "hford", "riddle", "rotation"} <= set(methods)
+    assert {"ciagan", "deepprivacy", "dbaf", "hford", "mirage", "riddle", "rotation"} <= set(methods)
 
 
 @pytest.mark.parametrize(("name", "problem"), [("nobody", "there are"), ("ifadit_released", "no config")])

@@ -1,6 +1,6 @@
 """Fill the papers' tables: what they print, and what we measure.
 
-  faceanon report tables ifadit-3 dbaf-1 --methods dbaf_keyed=runs/mine/model blur --out runs/tables
+  faceanon report tables ifadit-3 dbaf-1 --methods rotation=runs/mine/model blur --out runs/tables
   faceanon report tables dbaf-4 --train ffhq --data celebahq --bundle ffhq256 --config configs/trainer/gpu.yaml
 
 `list` shows every table and what fills its rows; `all` runs them all. --out gets a folder with a page, JSON, Markdown

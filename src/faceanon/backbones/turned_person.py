@@ -94,7 +94,8 @@ class TurnedPerson(LinearPerson, Backbone):
         seen = torch.cat([codes.identity, kept[:, 0, : self.attributes_kept]], 1)
         # The same in all rows, as the draft is.
         person = self.identity_draft(codes.identity) + self.expand(seen)
-        return self.latent_avg + (kept + person[:, None])
+        latent: Tensor = self.latent_avg + (kept + person[:, None])
+        return latent
 
     def decode(self, codes: Codes) -> Tensor:
         """Draw the pictures `(B, 3, S, S)` of codes."""

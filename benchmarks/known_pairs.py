@@ -1,6 +1,6 @@
 """What a keyed map of codes withstands, and what that costs: python benchmarks/known_pairs.py [KEYS].
 
-Whitened codes are standard normal, so nothing has to be trained or drawn. For DBAF's linear turn and for the flow with
+Whitened codes are standard normal, so nothing has to be trained or drawn. For the rotation's linear turn and for the flow with
 growing swing, mean over KEYS keys (default 3). The default of `swing` is a line of this table.
 
   grow     by how much a small error of a code grows on its way back
@@ -27,7 +27,7 @@ SOLVED, TAUGHT = (10, 24, 50, 100, 500, 2000), (100, 500, 2000)
 COLUMNS = ["grow", ".1", ".2", "r.9", "r.6", "near", "wrong", *(f"ls{n}" for n in SOLVED), *(f"mlp{n}" for n in TAUGHT)]
 
 
-class Keyed:
+class KeyedMap:
     """A map under one key, and under a wrong one."""
 
     def __init__(self, turn: KeyedTurn | KeyedFlow, size: int) -> None:
@@ -66,7 +66,7 @@ def taught(known: Tensor, truth: Tensor, new: Tensor) -> Tensor:
     return found
 
 
-def row(keyed: Keyed) -> list[float]:
+def row(keyed: KeyedMap) -> list[float]:
     """One line of the table."""
     code, other = torch.randn(2, max(SOLVED) + TESTED, LENGTH)
     stranger = keyed(code)
@@ -99,7 +99,7 @@ def main() -> None:
             maps[f"{'+'.join(map(str, grades))}, swing {swing}"] = flow, flow.key_size
     print(" " * 18, *(f"{name:>7}" for name in COLUMNS))
     for name, (keyed, size) in maps.items():
-        figures = torch.tensor([row(Keyed(keyed, size)) for _ in range(keys)]).mean(0)
+        figures = torch.tensor([row(KeyedMap(keyed, size)) for _ in range(keys)]).mean(0)
         print(f"{name:<18}", *(f"{value:7.3f}" for value in figures.tolist()), flush=True)
 
 

@@ -1,7 +1,7 @@
 """What a keyed map of codes withstands, and what that costs: python benchmarks/known_pairs.py [KEYS].
 
-Whitened codes are standard normal, so nothing has to be trained or drawn. For the rotation's linear turn and for the flow with
-growing swing, mean over KEYS keys (default 3). The default of `swing` is a line of this table.
+Whitened codes are standard normal, so nothing has to be trained or drawn. For the rotation's linear turn and for the
+flow with growing swing, mean over KEYS keys (default 3). The default of `swing` is a line of this table.
 
   grow     by how much a small error of a code grows on its way back
   .1 .2    cosine of recovered with true codes, each entry read with an error of .1 or .2 standard deviations

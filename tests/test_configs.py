@@ -222,6 +222,16 @@ def test_an_ablation_changes_each_setting_that_it_names(parse, ablation):
         assert found != plain(before.get(name))
 
 
+@pytest.mark.parametrize("config", ["ifadit_s1", "ifadit_s2", "paper/ifadit_s1", "paper/ifadit_s2"])
+def test_ifadit_trains_by_adam_as_it_is_printed(parse, config):
+    """What the paper does not name is torch's own, not what an option's default has of another class."""
+    optimizer = parse("--config", CONFIGS / f"{config}.yaml").model.init_args.optimizer_g
+    assert optimizer.class_path == "torch.optim.Adam"
+    made = torch.optim.Adam([torch.nn.Parameter(torch.ones(1))], **vars(optimizer.init_args))
+    own = torch.optim.Adam([torch.nn.Parameter(torch.ones(1))], lr=4e-4, betas=(0.0, 0.999))
+    assert made.defaults == {**own.defaults, "betas": list(own.defaults["betas"])} or made.defaults == own.defaults
+
+
 PAPER_ABLATIONS = {
     "dbaf_s1": {"backbone.init_args.cid_form": "mlp"},
     "dbaf_s2": {"mixtures.contrastive": 1.0},

@@ -2,8 +2,9 @@
 
 - CID, contrastive identity disentanglement (DBAF eqs. 1-5): attention over the layers of each level of the W+ code
   finds the attributes A; the identity is what is left, I = C - A, and A + I' is drawn.
-- KRIA, key-driven identity edit (eqs. 19-23): per level of layers, an MLP on [I, w_key]. The key is three z, mapped by
-  a frozen copy of the generator's mapping network and repeated over the coarse, middle and fine layers.
+- KRIA, key-driven identity edit (eqs. 19-23): per level of layers, an MLP on [I, w_key]. The papers print random keys
+  of the size of I. That a key is three z, mapped by a frozen copy of the generator's mapping network and repeated over
+  the coarse, middle and fine layers, is our reading, and the released code's.
 - MAAR, attention over encoder features (eqs. 6-8; ARM, HFORD 3-5) at 16, 32 and 64 px, which take the place of the
   generator's noise.
 

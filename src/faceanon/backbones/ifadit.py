@@ -51,7 +51,9 @@ MASK_BLUR = 0.0586  # 15 / 256 of the released code: side of the Gaussian that s
 
 
 class IFADIT(Backbone):
-    """iFADIT on any bundle; the encoder is the bundle's own, e4e or pSp. The defaults are the paper's side.
+    """iFADIT on any bundle; the encoder is the bundle's own, e4e or pSp (paper). The defaults are the paper's side.
+
+    The paper gives no widths: M's hidden layer is as wide as a code, the flow's is `flow_hidden`.
 
     Args:
         bundle: Bundle by name or folder.
@@ -124,7 +126,7 @@ class IFADIT(Backbone):
         return self.bundle.embedding_length
 
     def train(self, mode: bool = True) -> IFADIT:
-        """Train mode, save for the encoder, whose batch statistics stay as they came."""
+        """Train mode, save for the encoder's batch statistics, which stay as they came (our reading)."""
         super().train(mode)
         self.encoder.eval()
         return self

@@ -1,6 +1,7 @@
 """The objective of iFADIT's second phase as the paper prints it, eqs. (15)-(22).
 
-The norms of eq. (20) are means over entries, and the parser gives the logits of all its classes; both are our reading.
+The norms of eq. (20) are means over entries, the parser's of squares, without a root, of the logits of all its classes:
+our reading.
 Without a parser eq. (20) has three terms.
 """
 

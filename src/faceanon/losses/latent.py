@@ -16,7 +16,8 @@ def latent_regulariser(w_plus: Tensor, form: LatentNorm = "spread", mean_code: T
     - `mean_code`: sum over i of ||w_i - w_mean||, DBAF eqs. (15) and (36). The paper calls w_mean "the averaged latent
       code"; that this is the generator's mean code is our reading, and that i counts layers from 0, so that its N - 1
       terms leave the first layer out, as HFORD's offsets do.
-    - `delta`: sum of ||w_i - w_0||, HFORD eq. (15), and e4e's delta regularisation.
+    - `delta`: sum of ||w_i - w_0||, HFORD eq. (15), and e4e's delta regularisation. HFORD prints "offsets based on w";
+      that w is the first layer's is our reading.
     - `square`: mean of w^2, DBAF's released code.
     - `spread`: sum over all layers of ||w_i - mean of the picture's own layers||, which is ours.
 

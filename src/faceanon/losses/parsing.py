@@ -6,11 +6,10 @@ from torch import Tensor
 
 
 def parse_loss(output_logits: Tensor, target_logits: Tensor, classes: tuple[int, ...]) -> Tensor:
-    """MSE between the logits `(B, C, S, S)` of some classes: DBAF eqs. (14), (35), HFORD (14), iFADIT's last of (20).
+    """MSE between the logits `(B, C, S, S)` of some classes: DBAF eqs. (14), (35), HFORD (14).
 
     The papers print a norm of what the parser gives. That this is the mean square of its logits, of eyes, nose and
     mouth ("only identity-related parts", HFORD), is the reading of RiDDLE's and DBAF's released code.
-
 
     Examples:
         >>> import torch

@@ -15,6 +15,8 @@ _NORMS = {"l1": F.l1_loss, "smooth_l1": F.smooth_l1_loss, "l2": F.mse_loss}
 def pixel_loss(output: Tensor, target: Tensor, norm: PixelNorm = "l1", weight: Tensor | None = None) -> Tensor:
     """Mean pixel distance: L1 in DBAF (eq. 13; 34 per picture), SmoothL1 in its released code.
 
+    The papers print a norm; that it is a mean over the pixels is our reading.
+
     Args:
         output: The drawn pictures.
         target: What they should be.

@@ -12,7 +12,8 @@ def structure_loss(output: Tensor, target: Tensor, share: float = 0.84) -> Tenso
     """Weigh 1 - SSIM and L1: iFADIT's image loss, 0.84 (1 - SSIM) + 0.16 L1.
 
     The form is Zhao et al.'s, "Loss functions for image restoration with neural networks". Both parts are taken on
-    [0, 1], SSIM with its usual window (11 px, sigma 1.5) at one scale, all in float32.
+    [0, 1], SSIM with its usual window (11 px, sigma 1.5) at one scale, all in float32. Range and means are our reading
+    of eq. (12).
 
     Args:
         output: `(B, 3, S, S)`, nominally in [-1, 1], S at least 11.

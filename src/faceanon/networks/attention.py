@@ -16,6 +16,9 @@ RetentionForm = Literal["printed", "cbam"]
 class CBAM(nn.Module):
     """Channel attention, then spatial attention (Woo et al., ECCV 2018): HFORD eqs. (3)-(5) behind their convolution.
 
+    Eq. (5) prints the spatial attention of the channel weights, which have no places. That it looks at the weighed map,
+    as in CBAM, is our reading. Kernel, reduction and batch norm are CBAM's, and those of DBAF's released code.
+
     Args:
         channels: Channels C of the map.
         reduction: The channel MLP's bottleneck is C / reduction.
@@ -72,6 +75,8 @@ class PrintedRetention(nn.Module):
 
 class MAAR(nn.Module):
     """A 1x1 convolution to the generator's width, then an attention, per resolution.
+
+    DBAF eq. (9) puts the maps "into the decoder". That they take the place of the generator's noise is our reading.
 
     Args:
         inputs: Channels of the encoder's maps by side in px.
@@ -221,6 +226,8 @@ class SharedAttention(nn.Module):
 
 class LevelTransformers(nn.Module):
     """HFORD's IDM, and CID in DBAF's released code: a transformer of its own for each level.
+
+    HFORD gives no sizes; depth, heads and widths are the released code's.
 
     Args:
         levels: Layers of each level.

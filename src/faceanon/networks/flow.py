@@ -34,10 +34,10 @@ class RealNVPBlock(FlowBlock):
     """Both halves in turn, four sub-networks (iFADIT eqs. 5-8; the secret joins the input of each).
 
     The second half is moved first, by the first: z2' = z2 exp(a(f(z1, s))) + g(z1, s), then
-    z1' = z1 exp(a(h(z2', s))) + k(z2', s). The inverse takes z2' as it came and z1 as recovered: eqs. (7) and (8) print
-    other indices, which cannot be inverted. The paper's a is "sigmoid times a constant"; ours is centred,
-    a(x) = c (2 sigmoid(x) - 1), so that a fresh flow neither stretches nor shrinks. The sub-networks see a half at no
-    more than unit size (root mean square): shifts then do not grow with the code, and a large one survives float32.
+    z1' = z1 exp(a(h(z2', s))) + k(z2', s). The inverse takes z2' as it came and z1 as recovered. Two things are not
+    printed. The paper's a is "sigmoid times a constant"; ours is centred, a(x) = c (2 sigmoid(x) - 1), so that a fresh
+    flow neither stretches nor shrinks. The sub-networks see a half at no more than unit size (root mean square): shifts
+    then do not grow with the code, and a large one survives float32.
 
     Args:
         dim: Length K of a code.
@@ -103,7 +103,7 @@ class RealNVPBlock(FlowBlock):
         return torch.cat([z1, z2], 1), log_second.sum(1) + log_first.sum(1)
 
     def back(self, code: Tensor, secret: Tensor) -> tuple[Tensor, Tensor]:
-        """Eqs. (7) and (8), in our reading."""
+        """Move them back by eqs. (7) and (8)."""
         z1 = code[:, : self.first]
         z2 = code[:, self.first :]
         # `onward` moved the first half last, by the z2 that is given here. So the first half is recovered first.

@@ -58,7 +58,8 @@ class BackboneStage(Stage, Generic[Drawn]):
         backbone: The method.
         adversarial: Whether a discriminator trains too.
         trainable: Prefixes of the backbone's parameters that train; None trains all.
-        optimizer_g: Builds the backbone's optimizer.
+        optimizer_g: Builds the backbone's optimizer. In a config of another class `betas` and `eps` have Ranger's
+            defaults, 0.95 and 0.999 and 1e-5, where they are not given.
         optimizer_d: Builds the one of the discriminator and of whatever else learns against the backbone.
         init_from: Checkpoint (`.ckpt`) or exported folder whose backbone is loaded first: stage 1's for stage 2; for
             `faceanon test`, the model to test.
@@ -66,7 +67,7 @@ class BackboneStage(Stage, Generic[Drawn]):
         extra_weights: Weights of the backbone's own terms (its `disentangle_terms` or `anonymize_terms`), by name.
         samples_every: Batches between two sample sheets in the log folder and W&B; 0 draws none.
         hand_on: Whether a discriminator that trains goes with the backbone: `export` holds it, `init_from` brings it.
-            In the papers stage 2 goes on with stage 1's.
+            That stage 2 goes on with stage 1's is DBAF's released code, and our reading of the papers.
         frame: How faces are put back into pictures, for a method that draws in the frame of a mesh. The model that is
             exported has it too; an earlier stage may have had another one.
         head_start: Batches at the beginning in which only the discriminator and the auxiliary readers learn. A backbone

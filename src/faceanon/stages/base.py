@@ -38,7 +38,7 @@ class Stage(L.LightningModule, ABC):
     Args:
         r1_gamma: Weight of R1; 0 leaves it out.
         r1_interval: R1 is computed every so many batches, and weighs that much more.
-        ema_half_life: Half-life of the averaged weights, in images.
+        ema_half_life: Half-life of the averaged weights, in images. They are exported and tested; the papers name none.
         gradient_clip: Largest gradient norm; 0 does not clip.
         schedule: `cosine` lets the learning rate fall to 1% over the planned batches.
         warmup: Batches over which each optimizer's learning rate rises from 0.

@@ -46,16 +46,16 @@ FIRST = ("persona", "dbaf_flips", "hford_flips", "ifadit_linear", "rotation", "r
 WHAT = {
     "blur": "Gaussian blur",
     "ciagan": "face drawn from landmarks and surroundings (CIAGAN)",
-    "dbaf": "identity split off the latent code and edited by a network (DBAF)",
+    "dbaf": "DBAF as printed: identity split off the latent code and edited by a network",
     "dbaf_flips": "DBAF, and the key changes signs of the code",
     "dbaf_released": "DBAF as its released code has it",
     "deepprivacy": "face cut out and filled in (DeepPrivacy)",
     "falco": "latent code optimised for each picture (FALCO)",
     "fit": "one network with the password as channels (FIT)",
-    "hford": "DBAF one step earlier (HFORD)",
+    "hford": "HFORD as printed: DBAF one step earlier",
     "hford_flips": "HFORD, and the key changes signs of the code",
     "ifadit_linear": "iFADIT, and linear maps draw and read the person",
-    "ifadit": "recogniser's code moved by a flow (iFADIT)",
+    "ifadit": "iFADIT as printed: recogniser's code moved by a flow",
     "ifadit_released": "iFADIT as its released code has it",
     "mask": "grey patch",
     "mirage": "recogniser's code under a keyed flow that is not linear",
@@ -88,7 +88,17 @@ PHOTOGRAPH_ROWS = {
     "pseudonyms of different people alike ↓": "strangers of different people alike ↓",
 }
 PICTURES = {"falco": "18 pictures of 9 real persons"}  # fewer than the others: its search takes half a minute a picture
-README_METHODS = ("persona", "dbaf_flips", "hford_flips", "ifadit_linear", "rotation", "riddle", "deepprivacy", "mask")
+README_METHODS = (
+    "persona",
+    "dbaf_flips",
+    "hford_flips",
+    "ifadit_linear",
+    "rotation",
+    "riddle",
+    "dbaf",
+    "deepprivacy",
+    "mask",
+)
 README_KEYS = ("recognised in the same picture ↓", "recovered from the file ↑", "two keys give one stranger ↓")
 
 

@@ -19,7 +19,7 @@ from faceanon.stages.anonymize_terms import AnonymizeWeights
 
 # Small where a class allows it.
 OPTIONS = {
-    DBAFWithFlips: {"cid_depth": 1, "cid_heads": 2, "cid_head_dim": 16, "maar": False, "flips": 8},
+    DBAFWithFlips: {"cid_depth": 1, "cid_heads": 2, "cid_head_dim": 16, "flips": 8},
     Mirage: {"grades": [16]},
     Rotation: {"components": 16},
     LinearIFADIT: {"components": 16, "flow_hidden": 32},

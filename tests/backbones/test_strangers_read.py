@@ -11,7 +11,7 @@ from faceanon.backbones.riddle import Riddle
 from faceanon.models import load_backbone, save_backbone
 from faceanon.testing import check_backbone
 
-SMALL_DBAF = {"cid_depth": 1, "cid_heads": 2, "cid_head_dim": 8, "maar": False}
+SMALL_DBAF = {"cid_depth": 1, "cid_heads": 2, "cid_head_dim": 8}
 METHODS = {
     "dbaf": partial(DBAFWithFlips, **SMALL_DBAF, flips=2, code_reader=True),
     "riddle": partial(Riddle, flips=2, code_reader=True),

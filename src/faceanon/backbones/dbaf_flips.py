@@ -39,6 +39,7 @@ class DBAFWithFlips(DBAF):
         cid_depth: As in `DBAF`.
         cid_heads: As in `DBAF`.
         cid_head_dim: As in `DBAF`.
+        cid_dropout: As in `DBAF`.
 
     Raises:
         UserError: `flip_share` is not between 0 and 1; `flip_stretch` is not above 0.
@@ -68,9 +69,10 @@ class DBAFWithFlips(DBAF):
         cid_depth: int = 6,
         cid_heads: int = 14,
         cid_head_dim: int = 64,
+        cid_dropout: float = 0.1,
     ) -> None:
         check_flips(flip_share, flip_stretch)
-        super().__init__(bundle, cid_depth, cid_heads, cid_head_dim, maar=False)
+        super().__init__(bundle, cid_depth, cid_heads, cid_head_dim, cid_dropout, maar=False)
         if self.cid is not None and cid_start != 1:
             assert isinstance(self.cid, LayerTransformer)
             self.cid.soften(cid_start)

@@ -21,7 +21,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from faceanon.backbones.base import Backbone
+from faceanon.backbones.on_codes import OnCodes
 from faceanon.networks.attention import (
     MAAR,
     AttentionAxis,
@@ -34,7 +34,6 @@ from faceanon.networks.frozen import Frozen
 from faceanon.networks.level_edits import by_level, level_sizes
 from faceanon.networks.stylegan2_layers import EqualLinear
 from faceanon.types import Codes
-from faceanon.weights.bundle import Bundle
 
 MLP_RATIO = 4  # hidden width of CID's feed-forward part, in code widths (released code)
 CidForm = Literal["shared", "levels", "mlp"]
@@ -61,7 +60,7 @@ class KRIA(nn.Module):
         return edited
 
 
-class DBAF(Backbone):
+class DBAF(OnCodes):
     """DBAF / HFORD on any bundle.
 
     Args:
@@ -94,8 +93,6 @@ class DBAF(Backbone):
     paper = "Zhu et al., Disentangle Before Anonymize (DBAF), arXiv:2311.08786, and HFORD by the same authors"
     licence = "the authors' code of DBAF is MIT; nothing of it is used"
 
-    latent_avg: Tensor
-
     def __init__(
         self,
         bundle: str = "photo128_prior",
@@ -108,20 +105,13 @@ class DBAF(Backbone):
         cid_form: CidForm = "shared",
         maar_form: RetentionForm = "printed",
     ) -> None:
-        super().__init__()
-        self.bundle = Bundle(bundle)
-        self.generator = self.bundle.generator()
-        self.encoder = self.bundle.encoder()
+        super().__init__(bundle)
         dim = self.generator.style_dim
         self.key_shape = (3, dim)
-        # A clone: loading saved weights writes into the buffer, and all users of a bundle share its tensor.
-        self.register_buffer("latent_avg", self.bundle.latent_avg.clone())
         self.cid: nn.Module | None = None
         if cid_depth:
             self.cid = self._disentangler(cid_form, cid_depth, cid_heads, cid_head_dim, cid_dropout, cid_axis)
         self.maar = self._feature_maps(maar_form) if maar else None
-        # Lightning does not call `train` when a fit starts.
-        self.encoder.eval()
         # A copy: a bundle would read the whole generator from its file once more.
         self.key_mapping = Frozen(deepcopy(self.generator.style))
         self.kria = nn.ModuleList(KRIA(dim) for _ in range(3))
@@ -145,12 +135,6 @@ class DBAF(Backbone):
             assert isinstance(trained, MAAR)
             return trained
         return MAAR(self.encoder.feature_channels, self.generator.channels, form)
-
-    def train(self, mode: bool = True) -> DBAF:
-        """Train mode, save for the encoder, whose batch statistics stay as they came."""
-        super().train(mode)
-        self.encoder.eval()
-        return self
 
     def encode(self, image: Tensor) -> Codes:
         """Codes of `(B, 3, S, S)`: identity `(B, L, D)`, eq. (4), attributes and feature maps."""

@@ -32,7 +32,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from faceanon.backbones.base import Backbone
+from faceanon.backbones.on_codes import OnCodes
 from faceanon.backbones.region import face_region
 from faceanon.key import Secret
 from faceanon.losses.ifadit import PhaseTwo, PhaseTwoTerms
@@ -42,7 +42,6 @@ from faceanon.networks.compensation import IdentityCompensation, mlp
 from faceanon.networks.flow import FlowKind, SecureIdentityFlow
 from faceanon.networks.frozen import Frozen
 from faceanon.types import Branches, Codes, FaceBatch
-from faceanon.weights.bundle import Bundle
 
 Background = Literal["input", "original", "none"]
 PRINTED = ("anonymity", "diversity", "recovery", "image")  # the terms of eq. (22)
@@ -50,10 +49,11 @@ FLOW_BLOCKS = 4
 MASK_BLUR = 0.0586  # 15 / 256 of the released code: side of the Gaussian that softens the mask, as a fraction of S
 
 
-class IFADIT(Backbone):
+class IFADIT(OnCodes):
     """iFADIT on any bundle; the encoder is the bundle's own, e4e or pSp (paper). The defaults are the paper's side.
 
-    The paper gives no widths: M's hidden layer is as wide as a code, the flow's is `flow_hidden`.
+    The paper gives no widths: M's hidden layer is as wide as a code, the flow's is `flow_hidden`. That the encoder's
+    batch statistics stay as they came, in phase I too, is our reading.
 
     Args:
         bundle: Bundle by name or folder.
@@ -86,8 +86,6 @@ class IFADIT(Backbone):
     paper = "Yuan et al., iFADIT: Invertible Face Anonymization via Disentangled Identity Transform, arXiv:2501.04390"
     licence = "the authors' code is for evaluation only, without a licence; nothing of it is used"
 
-    latent_avg: Tensor
-
     def __init__(
         self,
         bundle: str = "photo128_prior",
@@ -100,10 +98,7 @@ class IFADIT(Backbone):
         background: Background = "input",
         mask_growth: float = 0.0,
     ) -> None:
-        super().__init__()
-        self.bundle = Bundle(bundle)
-        self.generator = self.bundle.generator()
-        self.encoder = self.bundle.encoder().eval()
+        super().__init__(bundle)
         dim = self.generator.style_dim
         self.layers = self.generator.n_latent
         self.code_dim = self._identity_length()
@@ -112,7 +107,6 @@ class IFADIT(Backbone):
         self.key_bits = min(8 * dim, 256)
         # Of a generator of its own: `Frozen` ends the training of what it holds, and stages may train `self.generator`.
         self.key_mapping = Frozen(self.bundle.generator().style)
-        self.register_buffer("latent_avg", self.bundle.latent_avg.clone())
         self.mapper = mlp(self.code_dim + dim, dim, dim)
         self.flow = SecureIdentityFlow(self.code_dim, dim, FLOW_BLOCKS, flow, flow_hidden, flow_bound)
         self.compensation = IdentityCompensation(self.code_dim, compensation_residual)
@@ -124,12 +118,6 @@ class IFADIT(Backbone):
     def _identity_length(self) -> int:
         """Length E of an identity code; a method that is built on this one may have a shorter one."""
         return self.bundle.embedding_length
-
-    def train(self, mode: bool = True) -> IFADIT:
-        """Train mode, save for the encoder's batch statistics, which stay as they came (our reading)."""
-        super().train(mode)
-        self.encoder.eval()
-        return self
 
     def encode(self, image: Tensor) -> Codes:
         """Codes of `(B, 3, S, S)`: identity `(B, E)`, attributes `(B, L, D)`; in eval mode the mask too."""

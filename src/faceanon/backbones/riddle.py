@@ -23,17 +23,16 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
-from faceanon.backbones.base import Backbone
+from faceanon.backbones.on_codes import OnCodes
 from faceanon.networks.code_reader import STRANGERS, CodeReader, read_codes
 from faceanon.networks.frozen import Frozen
 from faceanon.networks.keyed import stretched
 from faceanon.networks.level_edits import check_flips, flipped, level_sizes
 from faceanon.networks.riddle_mapper import TransformerMapperSplit
 from faceanon.types import Codes
-from faceanon.weights.bundle import Bundle
 
 
-class Riddle(Backbone):
+class Riddle(OnCodes):
     """RiDDLE on any bundle. The defaults are the published training script's.
 
     Args:
@@ -69,7 +68,6 @@ class Riddle(Backbone):
     licence = "the authors' code and weights carry no licence; nothing of them is used"
 
     stage_arguments = frozenset({"flip_stretch"})
-    latent_avg: Tensor
 
     def __init__(
         self,
@@ -82,15 +80,11 @@ class Riddle(Backbone):
         flip_stretch: float = 1.0,
         code_reader: bool = False,
     ) -> None:
-        super().__init__()
         check_flips(flip_share, flip_stretch, flips is not None)
-        self.bundle = Bundle(bundle)
-        self.generator = self.bundle.generator()
-        self.encoder = self.bundle.encoder()
+        super().__init__(bundle)
         dim = self.generator.style_dim
         layers = self.generator.n_latent
         self.key_shape = (dim,)
-        self.register_buffer("latent_avg", self.bundle.latent_avg.clone())
         self.key_mapping = Frozen(self.bundle.generator().style)
         # Each group of rows has a network of its own.
         self.mapper = TransformerMapperSplit(level_sizes(layers), add_linear, add_pos_embedding, norm, dim)
@@ -107,14 +101,6 @@ class Riddle(Backbone):
         if code_reader:
             self.code_reader = CodeReader.of(self.encoder, dim)
             self.reader_rows = STRANGERS
-        # Lightning does not call `train` when a fit starts.
-        self.encoder.eval()
-
-    def train(self, mode: bool = True) -> Riddle:
-        """Train mode, save for the encoder, whose batch statistics stay as they came."""
-        super().train(mode)
-        self.encoder.eval()
-        return self
 
     def encode(self, image: Tensor) -> Codes:
         """The W+ code of `(B, 3, S, S)` as identity `(B, L, D)`; there are no attributes beside it."""

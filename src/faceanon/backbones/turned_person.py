@@ -13,16 +13,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from faceanon.backbones.base import Backbone
 from faceanon.backbones.linear_person import LinearPerson, leading_components
+from faceanon.backbones.on_codes import OnCodes
 from faceanon.networks.compensation import correction
 from faceanon.types import Codes, FaceBatch
-from faceanon.weights.bundle import Bundle
 
 HIDDEN = 256  # width of the network that learns what the draft lacks
 
 
-class TurnedPerson(LinearPerson, Backbone):
+class TurnedPerson(LinearPerson, OnCodes):
     """All of such a method but its map; a subclass sets `turn` and `key_shape`.
 
     Args:
@@ -41,27 +40,13 @@ class TurnedPerson(LinearPerson, Backbone):
     exact = True
 
     turn: nn.Module
-    latent_avg: Tensor
 
     def __init__(self, bundle: str, components: int, attributes_kept: int, identity_draft: float) -> None:
-        super().__init__()
-        self.bundle = Bundle(bundle)
-        self.generator = self.bundle.generator()
-        self.encoder = self.bundle.encoder()
-        # A clone: loading saved weights writes into the buffer, and all users of a bundle share its tensor.
-        self.register_buffer("latent_avg", self.bundle.latent_avg.clone())
+        super().__init__(bundle)
         self.principal = leading_components(self.bundle.embedding_length, components)
         dim = self.generator.style_dim
         self.add_linear_maps(dim, attributes_kept, identity_draft)
         self.expand = correction(components + attributes_kept, HIDDEN, HIDDEN, dim)
-        # Lightning does not call `train` when a fit starts.
-        self.encoder.eval()
-
-    def train(self, mode: bool = True) -> TurnedPerson:
-        """Train mode, save for the encoder, whose batch statistics stay as they came."""
-        super().train(mode)
-        self.encoder.eval()
-        return self
 
     def encode(self, image: Tensor) -> Codes:
         """Codes of `(B, 3, S, S)`: identity `(B, K)`, attributes `(B, L, D)`."""

@@ -36,9 +36,9 @@ class KeyedFlow(Whitening):
       that agree with correlation r have images that agree by sum p_k r^k; and small errors grow by sqrt(sum k p_k).
       `benchmarks/known_pairs.py` measures all of it.
 
-    The code is cut into `grades`, runs of entries that are turned apart. Principal components come in the
-    order of what they tell: where all are mixed, the noise of the last reaches every entry of the stranger, and two
-    photos under one key look like two strangers.
+    The code is cut into `grades`, runs of entries that are turned apart. Principal components come in the order of what
+    they tell: where all are mixed, the noise of the last reaches every entry of the stranger, and two photos under one
+    key look like two strangers.
 
     Not a cipher: it is made of smooth functions, and enough known pairs under one key teach it to a network.
 

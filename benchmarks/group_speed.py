@@ -25,10 +25,12 @@ from faceanon.backbones.persona import Persona
 from faceanon.errors import UserError
 from faceanon.key import Password
 from faceanon.models import default_model
+from faceanon.persona import use as use_module
 from faceanon.photo import file as photo_module
 from faceanon.photo.party import photo_crowd
 from faceanon.pipeline import Pipeline
 from faceanon.pipeline import photo as pipeline_module
+from faceanon.pipeline import steps as steps_module
 from faceanon.pipeline.many.engine import run_tasks, usual_workers
 from faceanon.pipeline.process import keep_memory
 from faceanon.pipeline.tasks import AnonymizeTask, Output
@@ -76,9 +78,9 @@ def watch_parts(clock: Clock, pipeline: Pipeline) -> None:
     clock.watch(pipeline.detector, "detect", "detect")
     clock.watch(photo_module, "decode", "decode")
     clock.watch(photo_module, "encode", "write PNG")
-    clock.watch(pipeline.pictures, "crops", "crop")
-    clock.watch(pipeline.pictures, "paste", "paste")
-    clock.watch(pipeline.pictures, "changed_region", "paste")
+    clock.watch(steps_module, "crops", "crop")
+    clock.watch(steps_module, "paste", "paste")
+    clock.watch(steps_module, "changed_region", "paste")
     clock.watch(pipeline_module, "with_codes", "seal")
     clock.watch(backbone.bundle.codec, "encode", "codec, encode")
     clock.watch(backbone.bundle.codec, "decode_part", "codec, decode")
@@ -87,9 +89,9 @@ def watch_parts(clock: Clock, pipeline: Pipeline) -> None:
     clock.watch(backbone.mesh, "solid", "mesh")
     clock.watch(backbone.painter, "forward", "painter")
     if backbone.with_cast:
-        clock.watch(backbone.cast, "put_on", "put donors on")
-        clock.watch(backbone, "_targets", "what is known of a face before")
-        clock.watch(backbone, "_codes", "drawings, light, covers")
+        clock.watch(backbone.use.cast(), "put_on", "put donors on")
+        clock.watch(use_module, "targets_of", "what is known of a face before")
+        clock.watch(backbone.use, "_place", "drawings and covers")
     clock.watch(pipeline, "draw", "drawings, joining and the rest of the model")
 
 

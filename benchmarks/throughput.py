@@ -35,12 +35,12 @@ from faceanon.manifest import CropGeometry
 from faceanon.models import default_model
 from faceanon.networks.e4e import Encoder4Editing
 from faceanon.networks.stylegan2 import Generator
-from faceanon.photo.align import crop
+from faceanon.photo.crop_paste import crop, paste
 from faceanon.photo.detect import Detector
 from faceanon.photo.file import LoadedPhoto, load_photo
 from faceanon.photo.metadata import encode
-from faceanon.photo.torch_pictures import paste
 from faceanon.pipeline.many.engine import run_tasks, usual_workers
+from faceanon.pipeline.method import Array
 from faceanon.pipeline.photo import CPU_BATCH, Pipeline
 from faceanon.pipeline.process import keep_memory
 from faceanon.pipeline.tasks import AnonymizeTask, Output
@@ -99,7 +99,7 @@ def seconds(work: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def network_alone(pipeline: Pipeline, faces: torch.Tensor, keys: torch.Tensor) -> None:
+def network_alone(pipeline: Pipeline, faces: Array, keys: Array) -> None:
     """All faces through the backbone, in full batches."""
     for start in range(0, len(faces), pipeline.batch):
         part = slice(start, start + pipeline.batch)
@@ -138,8 +138,8 @@ def measure(args: argparse.Namespace, work: Path) -> None:
     draw_photos(work / "in", args.photos, pipeline.detector)
     photos = sorted((work / "in").iterdir())
     secret, size = password.secret(), pipeline.backbone.image_size
-    faces = torch.stack([crop((loaded := load_photo(path)).pixels, _square(pipeline, loaded), size) for path in photos])
-    keys = pipeline.backbone.key_from_secret(secret, len(faces))
+    faces = np.stack([crop((loaded := load_photo(path)).pixels, _square(pipeline, loaded), size) for path in photos])
+    keys = pipeline.keys([secret] * len(faces))
     network_alone(pipeline, faces[: args.batch], keys[: args.batch])  # warm up
     for name, cost in parts(pipeline, photos[0]).items():
         print(f"{name:>12}: {cost * 1e3:7.1f} ms a photo, alone on one thread")

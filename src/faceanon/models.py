@@ -6,7 +6,7 @@ import inspect
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import torch
 import yaml
@@ -60,22 +60,6 @@ class Saved:
     tensors: dict[str, Tensor]
     sha256: str
     source: str
-
-
-@runtime_checkable
-class Growing(Protocol):
-    """A backbone that may begin as a smaller model of its own kind, with layers that the smaller one has not."""
-
-    def grown_from(self, init_args: dict[str, Any]) -> dict[str, Any]:
-        """The arguments with which this model counts as the same as one of `init_args`.
-
-        Args:
-            init_args: Arguments of the saved model.
-
-        Returns:
-            This model's own arguments where it is the saved one with more layers, else `init_args`.
-        """
-        ...
 
 
 def default_model() -> Path:
@@ -242,8 +226,7 @@ def _saved(card: dict[str, Any], tensors: dict[str, Tensor], digest: str, path: 
 def load_into(backbone: Backbone, path: str | Path) -> None:
     """Load an earlier stage's backbone strictly; class, arguments and bundle have to agree.
 
-    One that grows loads a smaller model; the layers that this one has not stay as they are. Its `stage_arguments` may
-    differ: the ones of this stage hold.
+    Its `stage_arguments` may differ: the ones of this stage hold.
 
     Raises:
         UserError: They do not; the message names both sides.
@@ -255,16 +238,9 @@ def load_into(backbone: Backbone, path: str | Path) -> None:
         saved_card["init_args"] = _with_defaults(saved.init_args, type(backbone))
     set_anew = {name: own["init_args"][name] for name in backbone.stage_arguments & saved_card["init_args"].keys()}
     saved_card["init_args"] = saved_card["init_args"] | set_anew
-    tensors = dict(saved.tensors)
-    if isinstance(backbone, Growing):
-        arguments = backbone.grown_from(saved_card["init_args"])
-        if arguments != saved_card["init_args"]:
-            saved_card["init_args"] = arguments
-            # What the smaller model lacks keeps its start values, and strict loading still checks every name.
-            tensors = backbone.state_dict() | tensors
     # Before the tensors: other arguments explain other shapes.
     _compare(saved_card, own, f"init_from {saved.source}")
-    load_strictly(backbone, tensors, saved.source)
+    load_strictly(backbone, dict(saved.tensors), saved.source)
 
 
 def check_fit(saved: dict[str, Any] | None, backbone: Backbone, source: str) -> None:

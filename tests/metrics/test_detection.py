@@ -8,7 +8,8 @@ import torch
 
 from faceanon.errors import UserError
 from faceanon.metrics.detection import DetectionSuite, DetectorAgreement, DlibDetector, largest_faces, make_detector
-from faceanon.photo.detect import Detection, MtcnnDetector
+from faceanon.photo.detect import Detection
+from faceanon.photo.mtcnn import MtcnnDetector
 from faceanon.photo.yunet import YunetDetector
 
 

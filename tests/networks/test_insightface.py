@@ -20,7 +20,7 @@ from faceanon.key import Secret
 from faceanon.networks.onnx_file import open_session
 from faceanon.networks.onnx_recogniser import OnnxRecogniser
 from faceanon.networks.scrfd import Scrfd
-from faceanon.photo.detect import ScrfdDetector
+from faceanon.photo.scrfd import ScrfdDetector
 from faceanon.pipeline import Pipeline
 from faceanon.weights.bundle import Bundle
 from fakes import FixedDetector, KeyedTint

@@ -9,7 +9,7 @@ from faceanon.data.files import read_photos
 from faceanon.data.prepared import shipped_photos
 from faceanon.errors import UserError
 from faceanon.photo.align import geometry_from_points
-from faceanon.photo.detect import MtcnnConfig, MtcnnDetector
+from faceanon.photo.mtcnn import MtcnnConfig, MtcnnDetector
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -2,7 +2,7 @@
 
 FOLDER holds aligned photographs of people who do not exist. OUT gets `typical.safetensors`: for each cell of a face of
 128 px the mean of its latents, and for each 2 x 2 cells the inverse of the Cholesky factor of their covariance. The
-test pictures that ship with the bundle are left out. `faceanon.landmarks.typical` reads it.
+test pictures that ship with the bundle are left out. `faceanon.persona.use` reads it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from faceanon.data.prepared import PreparedFaces
 from faceanon.files import save_tensors
-from faceanon.landmarks.typical import BLOCK, FILE
+from faceanon.persona.use import BLOCK, TYPICAL
 
 ROWS = 64
 LEAST = 0.01  # added to every variance: what hardly varies says nothing
@@ -64,7 +64,7 @@ def main() -> None:
     data = PreparedFaces(bundle="photo128", root=options.root, cache=options.cache, versions=options.versions)
     data.prepare_data()
     data.setup()
-    save_tensors(options.out / FILE, fit(data), half=True, int8=True)
+    save_tensors(options.out / TYPICAL, fit(data), half=True, int8=True)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,8 @@ from tqdm import tqdm  # type: ignore[import-untyped]
 
 from faceanon.landmarks.mesh import LEFT_EYE, RIGHT_EYE, FaceMesh
 from faceanon.manifest import CropGeometry
-from faceanon.photo.align import crop, geometry_from_points, reframed
+from faceanon.photo.align import geometry_from_points, reframed
+from faceanon.photo.crop_paste import crop
 from faceanon.photo.file import load_photo
 from faceanon.photo.yunet import YunetDetector
 
@@ -70,8 +71,7 @@ def offset(square: CropGeometry, exact: CropGeometry) -> tuple[float, float, flo
 
 def as_pixels(photo: NDArray[np.uint8], square: CropGeometry) -> NDArray[np.uint8]:
     """The crop `(256, 256, 3)` uint8 of a square of a photo."""
-    face = (crop(photo, square, SIDE).permute(1, 2, 0) + 1) * 127.5
-    return np.asarray(face.round().byte().numpy(), np.uint8)
+    return np.rint((crop(photo, square, SIDE).transpose(1, 2, 0) + 1) * 127.5).astype(np.uint8)
 
 
 def mesh_errors(crops: list[NDArray[np.uint8]], originals: list[NDArray[np.uint8]]) -> NDArray[np.float64]:

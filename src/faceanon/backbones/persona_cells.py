@@ -10,12 +10,8 @@ from torch.nn import functional as F
 
 from faceanon.landmarks.drawings import FINE
 from faceanon.landmarks.mesh import FaceMesh
-from faceanon.networks.codec import LatentCodec
-from faceanon.types import Codes
-
-# Of a face that was covered whole no light could be measured, and a training broke off.
-LEAST = 0.4  # share of a face's cells that is changed at least, whatever covers it
-CLEAR = 0.5  # confidence of the mesh below which a picture shows no face that can be changed
+from faceanon.persona.cells import LEAST, Box, pixels_of
+from faceanon.persona.cells import window_of as cells_window
 
 
 def soft_edge(mask: Tensor, side: int) -> Tensor:
@@ -37,11 +33,6 @@ def soft_edge(mask: Tensor, side: int) -> Tensor:
     return (2 * share - 1).clamp(0, 1) * pixels
 
 
-def rows_of(codes: Codes, rows: Tensor) -> Codes:
-    """The codes of some faces of a batch."""
-    return codes.map(lambda item: item[rows])
-
-
 def bytes_of(image: Tensor) -> NDArray[np.uint8]:
     """Pictures `(B, 3, S, S)` in [-1, 1] as `(B, S, S, 3)` uint8."""
     bytes_ = ((image.detach().float().clamp(-1, 1) + 1) * 127.5).round().byte()
@@ -60,21 +51,6 @@ def points_of(mesh: FaceMesh, image: Tensor) -> tuple[Tensor, Tensor]:
     return places.to(image.device), torch.from_numpy(confidence).to(image.device)
 
 
-def numbers_of(rows: Tensor) -> NDArray[np.float32]:
-    """Rows as an array."""
-    return rows.detach().float().cpu().numpy()
-
-
-def halved(image: Tensor) -> Tensor:
-    """Pictures `(B, 3, S, S)` of half the size."""
-    return F.avg_pool2d(image.float(), 2)
-
-
-def clear(drawn: Tensor, confidence: Tensor) -> Tensor:
-    """Pictures `(B, 3, S, S)`, NaN where the mesh made out no face."""
-    return torch.where((confidence >= CLEAR)[:, None, None, None], drawn, torch.nan)
-
-
 def uncovered(mask: Tensor, covered: Tensor) -> Tensor:
     """Masks `(B, 1, h, h)` without the covered cells; a face of which too little would be left keeps all its cells."""
     left = mask * (1 - covered)
@@ -87,28 +63,12 @@ def maps_shown(mask: Tensor, lines: Tensor) -> Tensor:
     return torch.cat([mask, F.avg_pool2d(lines, FINE)], 1)
 
 
-def window_of(mask: Tensor, around: int = 1) -> tuple[int, int, int, int]:
-    """Top, bottom, left and right of the cells that masks `(B, 1, h, h)` cover together, with some cells around them.
-
-    The whole where they cover nothing.
-    """
-    rows = mask.amax((0, 1, 3)).nonzero().flatten()
-    columns = mask.amax((0, 1, 2)).nonzero().flatten()
-    side = mask.shape[-1]
-    if len(rows) == 0:
-        return 0, side, 0, side
-    top = max(int(rows[0]) - around, 0)
-    left = max(int(columns[0]) - around, 0)
-    return top, min(int(rows[-1]) + 1 + around, side), left, min(int(columns[-1]) + 1 + around, side)
+def window_of(mask: Tensor) -> Box:
+    """The window of cells that masks `(B, 1, h, h)` cover together, as `persona.cells.window_of`."""
+    return cells_window(mask.detach().float().cpu().numpy())
 
 
-def pixels_of(window: tuple[int, int, int, int]) -> tuple[slice, slice]:
-    """Rows and columns of a picture that lie in a window of cells."""
-    top, bottom, left, right = (LatentCodec.shrink * edge for edge in window)
-    return slice(top, bottom), slice(left, right)
-
-
-def joined_in(window: tuple[int, int, int, int], drawn: Tensor, mask: Tensor, image: Tensor) -> Tensor:
+def joined_in(window: Box, drawn: Tensor, mask: Tensor, image: Tensor) -> Tensor:
     """Pictures `(B, 3, S, S)` with `drawn`, the pixels of a window of cells, softly joined where a mask covers them."""
     rows, columns = pixels_of(window)
     edge = soft_edge(mask, image.shape[-1])[:, :, rows, columns]

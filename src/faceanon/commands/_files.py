@@ -175,16 +175,16 @@ def load_pipeline(files: FileOptions, torch_for: str | None = None, photos: int 
     else:
         reason = _why_torch(files, torch_for)
     if reason is None:
-        from faceanon.light.method import model_folder
         from faceanon.light.networks import UnfitError
-        from faceanon.pipeline.light import LightPipeline
+        from faceanon.persona.light import LightPersona, model_folder
+        from faceanon.pipeline.photo import Pipeline
 
         return_memory()
         folder = model_folder(_model(files))
         # `_why_torch` answers None only where there is a folder.
         assert folder is not None
         try:
-            return LightPipeline.load(folder)
+            return Pipeline(LightPersona(folder))
         except UnfitError as error:
             # What the card does not tell: the weights or the bundle are not those that the shipped graphs are for.
             reason = str(error)
@@ -236,8 +236,8 @@ def _why_torch(files: FileOptions, torch_for: str | None) -> str | None:
     if files.shared:
         return "--devices and --nodes need torch"
     # The card is read last: what was typed answers most questions without a file.
-    from faceanon.light.method import is_persona, model_folder, read_card
     from faceanon.light.networks import UnfitError
+    from faceanon.persona.light import is_persona, model_folder, read_card
 
     folder = model_folder(_model(files))
     if folder is None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from faceanon.commands._files import DEFAULT_MODEL
 from faceanon.errors import UserError
 from faceanon.paths import checkpoints
 
@@ -144,7 +145,6 @@ def people_of(
     """
     if not (select.photos or exclude.photos):
         return None
-    # Faces are compared by torch's recogniser.
     from faceanon.photo.people import People, read_reference
 
     measure = _likeness(likeness, model, pipeline)
@@ -154,15 +154,20 @@ def people_of(
 
 
 def _likeness(likeness: float | None, model: str | None, pipeline: Pipeline) -> Likeness:
-    from faceanon.models import default_model
-    from faceanon.photo.people import likeness_of, threshold_of
+    from faceanon.persona.light import LightPersona
+    from faceanon.photo.people import light_likeness, likeness_of, threshold_of
 
+    path = checkpoints() / DEFAULT_MODEL if model is None else Path(model)
+    # What is typed may be a shipped model's name instead of a path.
+    path = path if path.exists() else checkpoints() / path
+    method = pipeline.method
+    if isinstance(method, LightPersona):
+        cosine = threshold_of(method.recogniser_name, path) if likeness is None else likeness
+        return light_likeness(method, cosine)
     bundle = getattr(pipeline.backbone, "bundle", None)
     if bundle is None:
         raise UserError(f"{pipeline.name} comes without a recogniser; choose faces by number, or take another --model")
     if likeness is not None:
         return likeness_of(bundle, likeness)
-    path = default_model() if model is None else Path(model)
-    # What is typed may be a shipped model's name instead of a path.
-    path = path if path.exists() else checkpoints() / path
-    return likeness_of(bundle, threshold_of(bundle, path))
+    name = bundle.recogniser_name if bundle.has("recogniser") else bundle.judge_name
+    return likeness_of(bundle, threshold_of(name, path))

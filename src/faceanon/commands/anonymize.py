@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from faceanon.commands._files import FileOptions, add_file_arguments, add_rare_file_arguments, load_pipeline
+from faceanon.commands._files import MANY, FileOptions, add_file_arguments, add_rare_file_arguments, load_pipeline
 from faceanon.commands._folder import look_into, plan
 from faceanon.commands._people import (
     PeopleChoice,
@@ -334,21 +334,12 @@ def _detector(name: str, min_face: float, device: str) -> Detector:
     return ScrfdDetector(name, min_face, device)
 
 
-def _torch_for(options: AnonymizeOptions, by_photo: bool) -> str | None:
-    """What was asked for that torch alone can do; None where nothing was."""
-    if is_video(options.files.input):
-        return "a video"
-    if by_photo:
-        return "a person chosen by a photo"
-    if options.detector not in (None, "yunet"):
-        return f"--detector {options.detector}"
-    return None
-
-
 def _pipeline(options: AnonymizeOptions, policy: Policy, photos: int = 1) -> Pipeline:
     files = options.files
     select, exclude = options.choices()
-    pipeline = load_pipeline(files, _torch_for(options, bool(select.photos or exclude.photos)), photos)
+    torch_for = None if options.detector in (None, "yunet") else f"--detector {options.detector}"
+    # A film has many faces, however short it is.
+    pipeline = load_pipeline(files, torch_for, MANY if is_video(files.input) else photos)
     pipeline.policy = policy
     if not options.redraw:
         pipeline.leave_as_put_on()

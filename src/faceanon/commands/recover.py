@@ -32,7 +32,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from faceanon.commands._files import FileOptions, add_file_arguments, add_rare_file_arguments, load_pipeline
+from faceanon.commands._files import MANY, FileOptions, add_file_arguments, add_rare_file_arguments, load_pipeline
 from faceanon.commands._folder import plan
 from faceanon.commands._run import check_shares, prepare_folder, quiet_pictures, run_jobs
 from faceanon.commands._secret import PasswordOptions, add_password_arguments, check_password, password_of
@@ -151,7 +151,7 @@ def _video(options: RecoverOptions) -> int:
     check_shares(files, options.password, folder=False)
     paths = check_video(files)
     password = password_of(options.password, confirm=False)
-    pipeline = load_pipeline(files, "a video")
+    pipeline = load_pipeline(files, photos=MANY)
     return recover_one(options.video, options.deniable, paths, pipeline, password)
 
 
@@ -183,7 +183,7 @@ def _photos(options: RecoverOptions) -> int:
             return ExactTask(pipeline, picture, file, password, output, options.force)
         return RecoverTask(pipeline, picture, file, password, output, like, options.deniable, options.force)
 
-    film = film_recoverer(options.video, options.deniable, lambda: load_pipeline(files, "a video"))
+    film = film_recoverer(options.video, options.deniable, lambda: load_pipeline(files, photos=MANY))
     return run_jobs(files, whole, folder, pipeline, password, make, film, "recovered")
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from faceanon.landmarks.redrawing import led_back
 from faceanon.networks.flow_painter import FlowPainter
 from faceanon.networks.layout import has_bfloat16
 from faceanon.weights.shipped import shipped_network
@@ -39,43 +38,20 @@ class Redrawer:
                     layer.bfloat16()
 
     @torch.no_grad()
-    def follow(
-        self,
-        mixed: Tensor,
-        times: list[float],
-        latents: Tensor,
-        mask: Tensor,
-        maps: Tensor,
-        told: Tensor,
-        person: Tensor | None = None,
+    def directions(
+        self, noisy: Tensor, time: Tensor, latents: Tensor, mask: Tensor, maps: Tensor, told: Tensor
     ) -> Tensor:
-        """Lead mixtures of faces and noise back to faces.
+        """Where the flow leads mixtures of faces and noise, `(B, 32, h, h)` float32.
 
         Args:
-            mixed: `(B, 32, h, h)`, where the flow begins.
-            times: Its times, rising to 1.
+            noisy: `(B, 32, h, h)`, where the flow is.
+            time: `(B,)`, rising to 1.
             latents: `(B, 32, h, h)` of the pictures; what lies under the mask is not looked at.
             mask: `(B, 1, h, h)` of 0 and 1.
             maps: `(B, maps, h, h)`.
             told: `(B, condition)` of the faces that are wanted.
-            person: `(B, condition)` with the identity code of the person, whom the flow is led away from; None: of
-                nobody.
-
-        Returns:
-            `(B, 32, h, h)` float32, outside the mask as `latents`.
         """
-        self.net.to(mixed.device)
-        rows = len(mixed)
-        conditions = [told] if person is None else [told, person]
-        # Wanted and unwanted face in one batch.
-        both = [torch.cat([one] * len(conditions)) for one in (latents, mask, maps)]
-        condition = torch.cat(conditions)
-
-        def directions(here: Tensor, time: float) -> tuple[Tensor, Tensor]:
-            at = mixed.new_full((len(condition),), time)
-            with torch.autocast(mixed.device.type, torch.bfloat16, enabled=self.in_bfloat16):
-                found = self.net(torch.cat([here] * len(conditions)), at, *both, condition).float()
-            # Without a person the first direction is the last one too: nothing leads away.
-            return found[:rows], found[-rows:]
-
-        return latents * (1 - mask) + led_back(mixed, times, directions) * mask
+        self.net.to(noisy.device)
+        with torch.autocast(noisy.device.type, torch.bfloat16, enabled=self.in_bfloat16):
+            found: Tensor = self.net(noisy, time, latents, mask, maps, told)
+        return found.float()

@@ -6,7 +6,7 @@ lines leads them back to a face. What fits the photograph comes back, and what d
 the more natural the face, and the more it is like the person again, whose surroundings ask for such a face. Therefore
 two mixtures are tried, the one with more noise first, and a face that is too alike after both stays as it was put on.
 
-Arrays only: both engines use it.
+Arrays only.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import hashlib
 from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import pairwise
-from typing import TYPE_CHECKING, TypeVar
 
 import cv2
 import numpy as np
@@ -26,12 +25,7 @@ from faceanon.landmarks.drawings import LEFT_EYE, NOSE_OUTLINE, OUTER_LIPS, RIGH
 from faceanon.landmarks.geometry import eye_distance, filled, wider
 from faceanon.landmarks.swap import SwapTarget
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
 Array = NDArray[np.float32]
-# Both engines take the same steps, each with its own numbers.
-Numbers = TypeVar("Numbers", "Tensor", NDArray[np.float32])
 Again = Callable[[list[int], list[float]], Array]
 Look = Callable[[Array, list[int]], Again]
 # `redraw` for photographs, `redraw_frames` for clips.
@@ -83,9 +77,7 @@ def times(start: float, steps: int) -> list[float]:
     return [start + (1 - start) * step / steps for step in range(steps + 1)]
 
 
-def led_back(
-    mixed: Numbers, times: Sequence[float], directions: Callable[[Numbers, float], tuple[Numbers, Numbers]]
-) -> Numbers:
+def led_back(mixed: Array, times: Sequence[float], directions: Callable[[Array, float], tuple[Array, Array]]) -> Array:
     """Mixtures of faces and noise `(B, 32, h, h)`, led back to faces and away from the persons, by Euler's method.
 
     Args:

@@ -1,20 +1,15 @@
-"""FFHQ-style alignment: five points -> a turned square -> the model's face."""
+"""FFHQ-style alignment: five points -> a turned square. `photo.crop_paste` cuts it out."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from faceanon.errors import UserError
 from faceanon.manifest import CropGeometry
-
-# Squares and layers are plain numbers; only what cuts tensors out of photos needs torch.
-if TYPE_CHECKING:
-    from torch import Tensor
 
 Box = tuple[int, int, int, int]
 MARGIN = 4  # pixels around the square: bicubic filters reach two, and a face smaller than the model's reaches more
@@ -120,86 +115,6 @@ def crop_window(geometry: CropGeometry, width: int, height: int) -> Box:
     return box
 
 
-def crop(photo: NDArray[np.uint8], geometry: CropGeometry, size: int) -> Tensor:
-    """The aligned face.
-
-    Args:
-        photo: RGB `(H, W, 3)` uint8.
-        geometry: Where the face lies; what sticks out of the photo is mirrored.
-        size: Side S of the face in pixels.
-
-    Returns:
-        `(3, S, S)` float32 in [-1, 1].
-
-    Examples:
-        >>> import numpy as np
-        >>> from faceanon.manifest import CropGeometry
-        >>> from faceanon.photo.align import crop
-        >>> photo = np.full((200, 300, 3), 255, dtype=np.uint8)
-        >>> face = crop(photo, CropGeometry(150.0, 100.0, 50.0, 0.0), size=64)
-        >>> face.shape, face.max().item()
-        (torch.Size([3, 64, 64]), 1.0)
-    """
-    box = crop_window(geometry, photo.shape[1], photo.shape[0])
-    return crop_on_grid(window_tensor(photo, box), crop_grid(geometry, box, size), size)
-
-
-def window_tensor(photo: NDArray[np.uint8], box: Box) -> Tensor:
-    """A copy of the photo's pixels in `box` as `(3, h, w)` float32 in [-1, 1]."""
-    import torch
-
-    left, top, right, bottom = box
-    # A copy: torch would otherwise share the photo's memory, which pasting changes.
-    pixels = np.array(photo[top:bottom, left:right])
-    return torch.from_numpy(pixels).permute(2, 0, 1).float() / 127.5 - 1
-
-
-def crop_grid(geometry: CropGeometry, box: Box, size: int) -> Tensor:
-    """Places in the window, at [-1, 1], of a crop's samples: `(1, n S, n S, 2)` for a crop of `size` S.
-
-    A pixel of the crop has n x n samples, so that whatever it covers is averaged.
-    """
-    # Rows of samples go down the face, columns to its right.
-    steps = crop_steps(geometry, size)
-    return places_in_window(geometry, box, steps[None, :], steps[:, None])[None]
-
-
-def crop_steps(geometry: CropGeometry, size: int) -> Tensor:
-    """Where a crop's samples lie along its side, `(n S,)` float64 in [-1, 1]."""
-    import torch
-
-    count = size * samples(geometry.side / size)
-    # Middles of `count` equal parts of [-1, 1]. They stay float64 until `places_in_window` has added them to the face's
-    # place: float32 is coarse far from the photo's corner.
-    return (torch.arange(count, dtype=torch.float64) * 2 + 1) / count - 1
-
-
-def places_in_window(geometry: CropGeometry, box: Box, right: Tensor, down: Tensor) -> Tensor:
-    """Places in the window, at [-1, 1], of places in the square.
-
-    Args:
-        geometry: The square.
-        box: The window.
-        right: Towards the face's right, float64 in [-1, 1].
-        down: Towards its chin; the two are broadcast.
-
-    Returns:
-        `(..., 2)` float32.
-    """
-    import torch
-
-    left, top, right_edge, bottom = box
-    # The face's down is its axis turned by a quarter: (-axis_y, axis_x).
-    x = geometry.center_x + geometry.axis_x * right - geometry.axis_y * down
-    y = geometry.center_y + geometry.axis_y * right + geometry.axis_x * down
-    places = torch.empty(*x.shape, 2)
-    # As grid_sample counts without align_corners: -1 and 1 are the window's outer edges, not the middles of its last
-    # pixels.
-    places[..., 0] = 2 * (x - left) / (right_edge - left) - 1
-    places[..., 1] = 2 * (y - top) / (bottom - top) - 1
-    return places
-
-
 def box_around(rows: tuple[int, int], columns: tuple[int, int], size: int, geometry: CropGeometry, box: Box) -> Box:
     """The upright box of the photo around some pixels of a face, within `box`.
 
@@ -234,16 +149,6 @@ def samples(shrink: float) -> int:
         (1, 1, 3)
     """
     return max(1, math.ceil(shrink - 0.25))
-
-
-def crop_on_grid(window: Tensor, grid: Tensor, size: int) -> Tensor:
-    """`crop` from a window `(3, h, w)` at the places of `crop_grid`."""
-    from torch.nn import functional
-
-    # Some bicubic weights are negative, so edges overshoot the range: hence the clamp.
-    fine = functional.grid_sample(window[None], grid, mode="bicubic", padding_mode="reflection", align_corners=False)
-    # `fine` has n x n samples for each pixel of the crop; their mean is the pixel.
-    return functional.avg_pool2d(fine, grid.shape[1] // size)[0].clamp(-1, 1)
 
 
 def arrange_layers(geometries: Sequence[CropGeometry]) -> tuple[tuple[CropGeometry, ...], ...]:

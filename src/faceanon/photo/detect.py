@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,16 +73,3 @@ def shipped_detector(name: str, min_face: float, device: torch.device | str = "c
 
         return YunetDetector(YunetConfig(min_face=min_face))
     raise UserError(f"no detector {name!r}: there are mtcnn and yunet")
-
-
-def __getattr__(name: str) -> Any:  # noqa: ANN401 - classes
-    """Detectors that were in this module once."""
-    if name in ("MtcnnConfig", "MtcnnDetector"):
-        from faceanon.photo import mtcnn
-
-        return getattr(mtcnn, name)
-    if name == "ScrfdDetector":
-        from faceanon.photo.scrfd import ScrfdDetector
-
-        return ScrfdDetector
-    raise AttributeError(f"module 'faceanon.photo.detect' has no attribute {name!r}")

@@ -13,18 +13,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from faceanon.errors import UserError
-from faceanon.photo.align import crop, framed_square
+from faceanon.photo.align import framed_square
+from faceanon.photo.crop_paste import crop, crops
 from faceanon.photo.detect import Detector
 from faceanon.photo.file import load_photo
 from faceanon.photo.policy import Face, Policy
 
+# Where a photo is changed without torch, nothing here may import it.
 if TYPE_CHECKING:
+    from faceanon.persona.light import LightPersona
     from faceanon.weights.bundle import Bundle
+
+Array = NDArray[np.float32]
 
 CHUNK = 64
 
@@ -38,14 +41,12 @@ class Likeness:
         size: S, in pixels.
         framing: Where the faces it knows lie; arguments of `photo.align.reframed`.
         threshold: Cosine above which two faces count as one person's.
-        device: Where `embed` runs.
     """
 
-    embed: Callable[[Tensor], Tensor]
+    embed: Callable[[Array], Array]
     size: int
     framing: dict[str, float]
     threshold: float
-    device: torch.device
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class Reference:
     """
 
     name: str
-    code: Tensor
+    code: Array
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,7 @@ class People:
                 names.append(name)
         return names
 
-    def _selected(self, faces: Sequence[Face], codes: Tensor) -> tuple[frozenset[int], dict[int, str]]:
+    def _selected(self, faces: Sequence[Face], codes: Array) -> tuple[frozenset[int], dict[int, str]]:
         """Numbers of everybody who is like one of `select`, and why not the others."""
         chosen: set[int] = set()
         why: dict[int, str] = {}
@@ -129,7 +130,7 @@ class People:
                 why[face.number] = f"not like {who}, {max(cosines):.2f}"
         return frozenset(chosen), why
 
-    def _excluded(self, faces: Sequence[Face], codes: Tensor) -> tuple[frozenset[int], dict[int, str]]:
+    def _excluded(self, faces: Sequence[Face], codes: Array) -> tuple[frozenset[int], dict[int, str]]:
         """Number of the one who is most like each of `exclude`, if enough, and how much."""
         why: dict[int, str] = {}
         for reference, cosines in zip(self.exclude, _cosines(codes, self.exclude).T, strict=True):
@@ -143,35 +144,41 @@ class People:
 
 
 def likeness_of(bundle: Bundle, threshold: float) -> Likeness:
-    """How a bundle tells people apart: by its recogniser, or by its judge where it has none.
+    """How a bundle of torch tells people apart: by its recogniser, or by its judge where it has none.
 
     Raises:
         UserError: If it has neither.
     """
+    import torch
+
     if not bundle.has("recogniser") and not bundle.has("judge"):
         # Raises, and says how to get one.
         bundle.require("recogniser")
-    if bundle.has("recogniser"):
-        embed = bundle.recogniser
-    else:
-        embed = bundle.judge
-    return Likeness(embed, bundle.image_size, bundle.framing, threshold, bundle.device)
+    network = bundle.recogniser if bundle.has("recogniser") else bundle.judge
+
+    def embed(faces: Array) -> Array:
+        with torch.inference_mode():
+            found: Array = network(torch.from_numpy(faces).to(bundle.device)).float().cpu().numpy()
+        return found
+
+    return Likeness(embed, bundle.image_size, bundle.framing, threshold)
 
 
-def threshold_of(bundle: Bundle, model: Path) -> float:
+def light_likeness(method: LightPersona, threshold: float) -> Likeness:
+    """The same without torch."""
+    return Likeness(method.embeddings, method.image_size, method.framing, threshold)
+
+
+def threshold_of(name: str, model: Path) -> float:
     """The cosine at a false accept rate of 1e-2 between originals, as `faceanon test` measured it for a model.
 
     Args:
-        bundle: Of the model.
+        name: Of the recogniser.
         model: Folder of the model, with its `results.json`.
 
     Raises:
         UserError: If nobody has measured it.
     """
-    if bundle.has("recogniser"):
-        name = bundle.recogniser_name
-    else:
-        name = bundle.judge_name
     path = model / "results.json"
     try:
         return float(json.loads(path.read_text(encoding="utf-8"))["figures"][f"threshold/{name}"])
@@ -204,30 +211,27 @@ def read_reference(path: Path, detector: Detector, likeness: Likeness) -> Refere
     return Reference(path.name, _embedded(likeness, face[None])[0])
 
 
-@torch.inference_mode()
-def _embedded(likeness: Likeness, faces: Tensor) -> Tensor:
+def _embedded(likeness: Likeness, faces: Array) -> Array:
     parts = []
-    for part in torch.split(faces, CHUNK):
-        parts.append(likeness.embed(part.to(likeness.device)).float().cpu())
-    return torch.cat(parts)
+    for start in range(0, len(faces), CHUNK):
+        parts.append(likeness.embed(faces[start : start + CHUNK]))
+    return np.concatenate(parts)
 
 
-def _codes(likeness: Likeness, pixels: NDArray[np.uint8], faces: Sequence[Face]) -> Tensor:
+def _codes(likeness: Likeness, pixels: NDArray[np.uint8], faces: Sequence[Face]) -> Array:
     squares = []
     for face in faces:
         if face.geometry is not None:
             squares.append(face.geometry)
-    crops = []
-    for square in squares:
-        crops.append(crop(pixels, square, likeness.size))
-    if crops:
-        return _embedded(likeness, torch.stack(crops))
+    if squares:
+        return _embedded(likeness, crops(pixels, squares, likeness.size))
     # The width plays no part: `_cosines` multiplies nothing where there are no faces.
-    return torch.zeros(0, 1)
+    return np.zeros((0, 1), np.float32)
 
 
-def _cosines(codes: Tensor, references: Sequence[Reference]) -> Tensor:
+def _cosines(codes: Array, references: Sequence[Reference]) -> Array:
     """Cosine of every face with every reference, `(faces, references)`."""
     if not len(codes) or not references:
-        return torch.zeros(len(codes), len(references))
-    return codes @ torch.stack([reference.code for reference in references]).T
+        return np.zeros((len(codes), len(references)), np.float32)
+    cosines: Array = codes @ np.stack([reference.code for reference in references]).T
+    return cosines

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from faceanon.errors import UserError
 from faceanon.manifest import MAX_SIDE, CropGeometry
 from faceanon.photo.align import framed_square
+from faceanon.photo.crop_paste import crop, obscured, paste
 from faceanon.photo.detect import CELL, Detection
-from faceanon.photo.pictures import Pictures
 
 SmallFaces = Literal["blur", "pixelate", "mask", "refuse"]
 Treatment = Literal["model", "blur", "pixelate", "mask", "refuse", "left"]
@@ -212,20 +212,15 @@ def hidden_square(face: Face) -> CropGeometry:
     return CropGeometry((x1 + x2) / 2, (y1 + y2) / 2, half, 0.0)
 
 
-def hide(pixels: NDArray[np.uint8], face: Face, pictures: Pictures | None = None) -> None:
-    """Make a face unrecognisable in place, for good, by its own treatment; with torch unless `pictures` says how."""
-    if pictures is None:
-        # Here, since it needs torch.
-        from faceanon.photo.torch_pictures import TorchPictures
-
-        pictures = TorchPictures()
+def hide(pixels: NDArray[np.uint8], face: Face) -> None:
+    """Make a face unrecognisable in place, for good, by its own treatment."""
     square = hidden_square(face)
     try:
-        patch = pictures.crops(pixels, [square], HIDDEN_SIZE)[0]
+        patch = crop(pixels, square, HIDDEN_SIZE)
     except UserError:  # it lies outside the photo: nothing of it is there to be seen
         return
     # No corrections: nothing has to be read back from a face that is hidden for good.
-    pictures.paste(pixels, pictures.obscured(patch, face.treatment), square, feather=FEATHER, passes=0)
+    paste(pixels, obscured(patch, face.treatment), square, feather=FEATHER, passes=0)
 
 
 def _usable(

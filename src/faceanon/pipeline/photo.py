@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,19 +28,20 @@ from faceanon.manifest import CropGeometry, HiddenFace, Manifest
 from faceanon.photo.align import arrange_layers, whole_picture
 from faceanon.photo.detect import Detector, shipped_detector
 from faceanon.photo.file import LoadedPhoto, Photo, load_photo, read_manifest, to_image
-from faceanon.photo.pictures import Faces, Pictures
 from faceanon.photo.policy import SMALL_FACES, Face, Policy, check_aligned, decide, hide, refuse_hopeless, squares
 from faceanon.photo.signature import fitted, signature_of
 from faceanon.pipeline.earlier import admitted, taken_back
+from faceanon.pipeline.method import Array, Method, TorchMethod
 from faceanon.pipeline.steps import Layers, Outcome, Row, Steps, bring_back_layer, change_layer, count_coarse
 from faceanon.sealed.envelope import WrongPasswordError
 from faceanon.sealed.manifests import opened_codes, with_codes
 
-# Where a photo is changed without torch (`pipeline.light`), nothing here may import it.
+# Where a photo is changed without torch (`persona.light`), nothing here may import it.
 if TYPE_CHECKING:
     import torch
 
     from faceanon.backbones.base import Backbone
+    from faceanon.persona.light import LightPersona
     from faceanon.photo.people import People
 
 # A CPU is no faster with more, and stands idle until the first batch is found.
@@ -53,15 +54,15 @@ class NoFaceError(UserError):
 
 
 class Pipeline:
-    """A trained backbone with everything around it that a photo needs.
+    """A method with everything around it that a photo needs.
 
     Args:
-        backbone: The method, in eval mode.
+        backbone: The method: a backbone of torch, or Persona without torch (`persona.light`).
         detector: Finds the faces; when None YuNet or MTCNN, as `Pipeline.detector` says, built at first use.
-        weights: SHA-256 of the backbone's weights, 64 hex digits; recovery demands the same. Hashed here when None.
-        name: Name of the model, for people.
-        device: Where the backbone runs.
-        batch: Most faces in one call of the backbone. None: `CPU_BATCH` on the CPU, else `BATCH`.
+        weights: SHA-256 of the method's weights, 64 hex digits; recovery demands the same. Its own when None.
+        name: Name of the model, for people; the method's own when None.
+        device: Where a backbone runs.
+        batch: Most faces in one call of the method. None: `CPU_BATCH` on the CPU, else `BATCH`.
         policy: Which faces are for the model, and what hides the others.
 
     Examples:
@@ -81,30 +82,35 @@ class Pipeline:
         faceanon.sealed.envelope.WrongPasswordError: ...
     """
 
+    device: torch.device
+    """Where a backbone of torch runs."""
+
     def __init__(
         self,
-        backbone: Backbone,
+        backbone: Backbone | LightPersona,
         detector: Detector | None = None,
         weights: str | None = None,
-        name: str = "unnamed",
+        name: str | None = None,
         device: torch.device | str = "cpu",
         batch: int | None = None,
         policy: Policy | None = None,
     ) -> None:
-        import torch
+        # Torch's own class is not at hand where torch is not.
+        if hasattr(backbone, "state_dict"):
+            from faceanon.files import state_sha256
 
-        from faceanon.files import state_sha256
-        from faceanon.photo.torch_pictures import TorchPictures
-
-        self.device = torch.device(device)
-        self.backbone = backbone.to(self.device).eval()
-        if (bundle := getattr(backbone, "bundle", None)) is not None:
-            # Frozen networks lie outside the module tree.
-            bundle.to(self.device)
-        self.pictures: Pictures = TorchPictures()
-        self.weights = weights or state_sha256(backbone)
-        self.batch = batch or (CPU_BATCH if self.device.type == "cpu" else BATCH)
-        self.name = name
+            made = TorchMethod(cast("Backbone", backbone), device)
+            self.method: Method = made
+            self.device = made.device
+            self.weights = weights or state_sha256(made.backbone)
+            self.name = name or "unnamed"
+        else:
+            self.method = backbone
+            self.weights = weights or backbone.weights
+            self.name = name or backbone.name
+        # For whoever asks more of a method than a pipeline does: studies, which run on torch.
+        self.backbone = cast("Backbone", backbone)
+        self.batch = batch or (CPU_BATCH if self.on_processor else BATCH)
         self.policy = policy or Policy()
         # The largest side in pixels at which faces are cropped; None: all that the method takes.
         self.largest: int | None = None
@@ -144,10 +150,10 @@ class Pipeline:
         Raises:
             UserError: `largest` lies below all of them, or recovery of the method would have to find the sizes again.
         """
-        every = self.backbone.face_sizes
+        every = self.method.face_sizes
         if self.largest is None:
             return every
-        if not self.backbone.sealed:
+        if not self.method.sealed:
             raise UserError(f"the size of faces cannot be chosen for {self.name}: its recovery would not find it again")
         sizes = tuple(size for size in every if size <= self.largest)
         if not sizes:
@@ -162,7 +168,6 @@ class Pipeline:
         """
         if not getattr(self.backbone, "redraws", False):
             raise UserError(f"{self.name} redraws no faces; leave --no-redraw away")
-        # Persona's, and of LightPersona, which stands in for it.
         self.backbone.redraws = False  # type: ignore[assignment]
 
     @property
@@ -172,7 +177,7 @@ class Pipeline:
         By default YuNet, with which each bundle's `framing` was measured.
         """
         if self._detector is None:
-            self._detector = shipped_detector("yunet", self.policy.searched, self.device)
+            self._detector = shipped_detector("yunet", self.policy.searched)
         return self._detector
 
     @detector.setter
@@ -181,19 +186,17 @@ class Pipeline:
 
     @property
     def on_processor(self) -> bool:
-        """Whether the backbone computes on the processor, where other threads take cores from it."""
-        return self.device.type == "cpu"
+        """Whether the method computes on the processor, where other threads take cores from it."""
+        return self.method.on_processor
 
-    def keys(self, secrets: Sequence[Secret]) -> Faces:
+    def keys(self, secrets: Sequence[Secret]) -> Array:
         """The keys `(B, *key_shape)` of B secrets, for `draw`."""
-        import torch
-
         drawn = {}
         for secret in secrets:
             # The faces of a batch mostly share one secret, whose key is then drawn once.
             if id(secret) not in drawn:
-                drawn[id(secret)] = self.backbone.key_from_secret(secret, 1)
-        return torch.cat([drawn[id(secret)] for secret in secrets])
+                drawn[id(secret)] = self.method.key(secret)
+        return np.stack([drawn[id(secret)] for secret in secrets])
 
     def anonymize(
         self, photo: Photo, secret: Secret, aligned: bool = False, again: bool = False
@@ -214,7 +217,7 @@ class Pipeline:
         Raises:
             UserError: If the photo cannot be read, shows no face, or carries recovery data already.
         """
-        if isinstance(photo, np.ndarray) and self.backbone.sealed:
+        if isinstance(photo, np.ndarray) and self.method.sealed:
             line = "an array carries no sealed codes, so nothing brings its faces back; take anonymize_with_manifest"
             warnings.warn(line, stacklevel=2)
         return self.anonymize_with_manifest(photo, secret, aligned, again)[0]
@@ -263,7 +266,7 @@ class Pipeline:
         loaded = load_photo(photo)
         if manifest is None and loaded.manifest is not None:
             manifest = read_manifest(loaded)
-        if manifest is None and self.backbone.sealed:
+        if manifest is None and self.method.sealed:
             raise UserError(
                 f"{loaded.name} carries no sealed codes of its faces, without which this model brings nobody back; "
                 "give the file as it was written, or the manifest of anonymize_with_manifest"
@@ -320,7 +323,8 @@ class Pipeline:
         Raises:
             UserError: If there is no face, none is wanted, or one must not be hidden in another way.
         """
-        backbone = self.backbone
+        method = self.method
+        method.prepare(inverse=False)
         # The photo itself stays as it was: a vault may still want its pixels.
         pixels = photo.pixels.copy()
         height, width = pixels.shape[:2]
@@ -331,7 +335,7 @@ class Pipeline:
         for face in faces:
             if face.treatment in SMALL_FACES:
                 # Before anything is cropped: a small face can lie inside the square of a large one.
-                hide(pixels, face, self.pictures)
+                hide(pixels, face)
 
         # Align. The square of a face says what is cropped; squares that overlap lie in different layers.
         owners: dict[CropGeometry, Face] = {}
@@ -344,11 +348,11 @@ class Pipeline:
         done: list[list[CropGeometry]] = []
         codes: dict[CropGeometry, bytes] = {}
         for layer in layers:
-            failed = yield from change_layer(pixels, layer, self.sizes, backbone.sealed, codes, self.pictures)
+            failed = yield from change_layer(pixels, layer, self.sizes, method.sealed, codes)
             for geometry in failed:
                 spoilt = owners[geometry].hidden_by(self.policy.small, "the model failed on it")
                 refuse_hopeless([spoilt], photo.name)
-                hide(pixels, spoilt, self.pictures)
+                hide(pixels, spoilt)
                 # Faces are numbered from 1 in the order of the list.
                 faces[spoilt.number - 1] = spoilt
             # What the model failed on was hidden for good, and recovery must not look for it.
@@ -370,7 +374,7 @@ class Pipeline:
         manifest = replace(manifest, signature=signature_of(pixels, manifest.layers))
         if photo.manifest is not None:
             manifest = replace(manifest, earlier=read_manifest(photo))
-        if backbone.sealed:
+        if method.sealed:
             manifest = with_codes(manifest, codes, secret)
         count = manifest.faces + len(hidden)
         if count == 0:
@@ -379,7 +383,7 @@ class Pipeline:
         for face in faces:
             if face.treatment == "left":
                 left += 1
-        coarse = count_coarse(manifest.layers, backbone.face_sizes[0])
+        coarse = count_coarse(manifest.layers, method.face_sizes[0])
         photo = replace(photo, pixels=pixels, manifest=manifest.to_json())
         return Outcome(photo, count, coarse, len(hidden), left, tuple(faces))
 
@@ -400,22 +404,23 @@ class Pipeline:
             UserError: If the method cannot recover, the photo was made with other weights, or its faces are no faces.
         """
         self.check(manifest, photo.name)
-        backbone = self.backbone
+        method = self.method
+        method.prepare(inverse=True)
         codes = None
-        if backbone.sealed:
+        if method.sealed:
             codes = _opened_or_none(manifest, secret, photo.name, deniable)
         pixels = photo.pixels.copy()
         # The last layer lies on top: it comes off first, as squares of different layers overlap.
         for layer in reversed(manifest.layers):
             if codes is not None:
-                bring_back_layer(pixels, layer, codes, self.from_codes, photo.name, self.pictures)
+                bring_back_layer(pixels, layer, codes, self.from_codes, photo.name)
                 continue
-            failed = yield from change_layer(pixels, layer, self.sizes, backbone.sealed, {}, self.pictures)
+            failed = yield from change_layer(pixels, layer, self.sizes, method.sealed, {})
             # Of a sealed method these are other strangers. Where it cannot draw one, the first stays, and nothing is
             # said.
-            if failed and not backbone.sealed:
+            if failed and not method.sealed:
                 raise UserError(f"{photo.name}: the model gives no picture for one of its faces; is the file damaged?")
-        coarse = count_coarse(manifest.layers, backbone.face_sizes[0])
+        coarse = count_coarse(manifest.layers, method.face_sizes[0])
         return Outcome(taken_back(photo, manifest, pixels), manifest.faces, coarse, len(manifest.hidden))
 
     def faces(self, photo: LoadedPhoto, aligned: bool = False) -> list[Face]:
@@ -432,7 +437,7 @@ class Pipeline:
         if not (found := self.detector.detect(photo.pixels)):
             raise NoFaceError(f"no face found in {photo.name}; for a picture that is itself a face say --aligned")
         policy = self.policy
-        framing = self.backbone.framing
+        framing = self.method.framing
         if self.people is not None:
             # Everybody first: people are recognised among numbered faces, and their numbers then join the policy.
             everybody = decide(found, width, height, framing, policy.everybody(), photo.name)
@@ -466,68 +471,50 @@ class Pipeline:
                 rows += self.draw(part, self.keys([secret] * len(part)), inverse)
             changed = rows
 
-    def draw(self, faces: Faces, keys: Faces, inverse: bool = False) -> list[Row]:
+    def draw(self, faces: Array, keys: Array, inverse: bool = False) -> list[Row]:
         """As `change`, face by face; anonymizing by a sealed method each with the code of its original."""
-        import torch
-
-        if inverse or not self.backbone.sealed:
+        # Codes of faces that are anonymized already would bring strangers back.
+        if inverse or not self.method.sealed:
             return [(face, None) for face in self.change(faces, keys, inverse)]
-        with torch.inference_mode():
-            drawn, codes = self.backbone.anonymize_with_codes(faces.to(self.device), keys.to(self.device))
-            return list(zip(drawn.float().cpu(), codes, strict=True))
+        drawn, codes = self.method.anonymize_with_codes(faces, keys)
+        return list(zip(drawn, codes, strict=True))
 
-    def change(self, faces: Faces, keys: Faces, inverse: bool = False) -> Faces:
-        """One call of the backbone.
+    def change(self, faces: Array, keys: Array, inverse: bool = False) -> Array:
+        """One call of the method.
 
         Args:
-            faces: `(B, 3, S, S)` in [-1, 1], on the CPU.
+            faces: `(B, 3, S, S)` in [-1, 1].
             keys: `(B, *key_shape)`.
             inverse: Recover instead of anonymize. A method whose way back is a sealed code can do nothing else with a
                 key than draw another stranger.
 
         Returns:
-            `(B, 3, S, S)` on the CPU, not clamped.
+            `(B, 3, S, S)`, not clamped.
         """
-        import torch
-
         if not inverse:
-            method = self.backbone.anonymize
-        elif self.backbone.sealed:
-            method = self.backbone.deny
-        else:
-            method = self.backbone.recover
-        with torch.inference_mode():
-            return method(faces.to(self.device), keys.to(self.device)).float().cpu()
+            return self.method.anonymize(faces, keys)
+        if self.method.sealed:
+            return self.method.deny(faces, keys)
+        return self.method.recover(faces, keys)
 
-    def codes_of_faces(self, faces: Faces) -> list[bytes]:
-        """Codes, not yet sealed, of faces `(B, 3, S, S)` in [-1, 1], on the CPU; at most a batch of them."""
-        import torch
-
-        with torch.inference_mode():
-            return self.backbone.code_of(faces.to(self.device))
-
-    def from_codes(self, faces: Faces, codes: Sequence[bytes]) -> Faces:
+    def from_codes(self, faces: Array, codes: Sequence[bytes]) -> Array:
         """Faces brought back from their codes.
 
         Args:
-            faces: Anonymized `(B, 3, S, S)` in [-1, 1], on the CPU.
-            codes: Of `codes_of_faces`, one each.
+            faces: Anonymized `(B, 3, S, S)` in [-1, 1].
+            codes: Of the originals, one each.
 
         Returns:
-            `(B, 3, S, S)` on the CPU, not clamped.
+            `(B, 3, S, S)`, not clamped.
 
         Raises:
             UserError: If a code is damaged, or of faces of another size.
         """
-        import torch
-
         recovered = []
-        with torch.inference_mode():
-            for start in range(0, len(faces), self.batch):
-                part = slice(start, start + self.batch)
-                face = self.backbone.recover_from(faces[part].to(self.device), list(codes[part]))
-                recovered.append(face.float().cpu())
-            return torch.cat(recovered)
+        for start in range(0, len(faces), self.batch):
+            part = slice(start, start + self.batch)
+            recovered.append(self.method.recover_from(faces[part], codes[part]))
+        return np.concatenate(recovered)
 
     def check(self, manifest: Manifest, name: str) -> None:
         """Refuse what this model cannot recover.
@@ -535,7 +522,7 @@ class Pipeline:
         Raises:
             UserError: If the method is not reversible, or the weights differ.
         """
-        if not self.backbone.reversible:
+        if not self.method.reversible:
             raise UserError(f"{type(self.backbone).__name__} cannot recover faces; nothing brings {name} back")
         if not self.made(manifest.weights):
             theirs = f"{manifest.model} ({manifest.weights[:12]})"
@@ -554,10 +541,10 @@ class Pipeline:
     def manifest(self, width: int, height: int, layers: Layers = ()) -> Manifest:
         """The manifest of a picture of this size, in pixels, whose faces lie in these layers."""
         return Manifest(
-            method=self.backbone.method,
+            method=self.method.method,
             model=self.name,
             weights=self.weights,
-            image_size=self.backbone.image_size,
+            image_size=self.method.image_size,
             width=width,
             height=height,
             layers=tuple(tuple(layer) for layer in layers),

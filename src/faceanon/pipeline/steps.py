@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from faceanon.errors import UserError
 from faceanon.manifest import CropGeometry
 from faceanon.photo.align import whole_picture
+from faceanon.photo.crop_paste import FEATHER, changed_region, crops, paste
 from faceanon.photo.file import LoadedPhoto
-from faceanon.photo.pictures import FEATHER, Faces, Pictures
 from faceanon.photo.policy import Face
+from faceanon.pipeline.method import Array
 from faceanon.sealed.coder import CELL, rows_of_code
 
 MOST_FACES = 64  # of one photo held at once, however many a manifest claims
@@ -47,10 +48,10 @@ class Outcome:
     kept: bool = False
 
 
-Row = tuple[Faces, bytes | None]
+Row = tuple[Array, bytes | None]
 """A changed face `(3, S, S)`, not clamped, and of a sealed method the code of its original."""
 
-Steps = Generator[Faces, list[Row], Outcome]
+Steps = Generator[Array, list[Row], Outcome]
 
 
 def change_layer(
@@ -59,8 +60,7 @@ def change_layer(
     sizes: Sequence[int],
     sealed: bool,
     codes: dict[CropGeometry, bytes],
-    pictures: Pictures,
-) -> Generator[Faces, list[Row], set[CropGeometry]]:
+) -> Generator[Array, list[Row], set[CropGeometry]]:
     """Crop the faces of one layer, have them changed, and paste them, in place.
 
     Args:
@@ -70,7 +70,6 @@ def change_layer(
         sealed: Whether the method's way back is a code. It leaves most of a crop as it is, and only the pixels that it
             changed are put back: what surrounds them stays as sharp as the photo is.
         codes: Gets the codes that come with the changed faces.
-        pictures: How faces are taken out of the photo and put back.
 
     Yields:
         Crops `(B, 3, S, S)` in [-1, 1], a few at a time; is to be sent as many changed ones.
@@ -80,17 +79,17 @@ def change_layer(
     """
     failed = set()
     for size, part in parts_of_a_size(layer, sizes):
-        crops = pictures.crops(pixels, part, size)
-        changed = yield crops
-        for before, (face, code), geometry in zip(crops, changed, part, strict=True):
+        given = crops(pixels, part, size)
+        changed = yield given
+        for before, (face, code), geometry in zip(given, changed, part, strict=True):
             if code is not None:
                 codes[geometry] = code
             # Half precision can overflow; the original must not show where a face was to be replaced.
-            if not pictures.is_finite(face):
+            if not np.isfinite(face).all():
                 failed.add(geometry)
                 continue
-            region = pictures.changed_region(before, face) if sealed else None
-            _paste(pictures, pixels, face, geometry, region)
+            region = changed_region(before, face) if sealed else None
+            _paste(pixels, face, geometry, region)
     return failed
 
 
@@ -98,9 +97,8 @@ def bring_back_layer(
     pixels: NDArray[np.uint8],
     layer: Sequence[CropGeometry],
     codes: Mapping[CropGeometry, bytes],
-    from_codes: Callable[[Faces, Sequence[bytes]], Faces],
+    from_codes: Callable[[Array, Sequence[bytes]], Array],
     name: str,
-    pictures: Pictures,
 ) -> None:
     """Bring the faces of one layer back from their opened codes, in place.
 
@@ -111,7 +109,6 @@ def bring_back_layer(
             take a face at another size.
         from_codes: Crops `(B, 3, S, S)` in [-1, 1] and their codes to the faces brought back, as many.
         name: Of the photo, for errors.
-        pictures: How faces are taken out of the photo and put back.
 
     Raises:
         UserError: If a code is damaged.
@@ -126,13 +123,13 @@ def bring_back_layer(
     for size, squares in sorted(by_size.items()):
         for start in range(0, len(squares), MOST_FACES):
             part = squares[start : start + MOST_FACES]
-            crops = pictures.crops(pixels, part, size)
+            given = crops(pixels, part, size)
             try:
-                recovered = from_codes(crops, [codes[geometry] for geometry in part])
+                recovered = from_codes(given, [codes[geometry] for geometry in part])
             except UserError as error:
                 raise UserError(f"{name}: {error}") from error
-            for before, face, geometry in zip(crops, recovered, part, strict=True):
-                _paste(pictures, pixels, face, geometry, pictures.changed_region(before, face))
+            for before, face, geometry in zip(given, recovered, part, strict=True):
+                _paste(pixels, face, geometry, changed_region(before, face))
 
 
 def crop_size(geometry: CropGeometry, sizes: Sequence[int]) -> int:
@@ -159,13 +156,11 @@ def parts_of_a_size(
             yield size, fitting[start : start + MOST_FACES]
 
 
-def _paste(
-    pictures: Pictures, pixels: NDArray[np.uint8], face: Faces, geometry: CropGeometry, region: Faces | None
-) -> None:
+def _paste(pixels: NDArray[np.uint8], face: Array, geometry: CropGeometry, region: Array | None) -> None:
     height, width = pixels.shape[:2]
     # Where the square is the whole picture there is no background, so no soft edge.
     alone = width == height and geometry == whole_picture(width, height)
-    pictures.paste(pixels, face, geometry, feather=0 if alone else FEATHER, region=region)
+    paste(pixels, face, geometry, feather=0 if alone else FEATHER, region=region)
 
 
 def count_coarse(layers: Layers, size: int) -> int:

@@ -23,13 +23,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from faceanon.backbones.persona import MAPS, NOISE, Persona
+from faceanon.backbones.persona import MAPS, Persona
 from faceanon.errors import UserError
 from faceanon.files import write_atomic
 from faceanon.light.networks import GRAPHS, LAYOUTS, layout
 from faceanon.networks.codec import LatentCodec
 from faceanon.networks.face_mesh import FaceMeshNet
 from faceanon.networks.taef2 import LOCAL
+from faceanon.persona.use import NOISE
 
 OPSET = 18
 MOST = 4096  # of a dimension that may vary

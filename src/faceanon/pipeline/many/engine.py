@@ -24,9 +24,11 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
+import numpy as np
+
 from faceanon.errors import UserError
 from faceanon.key import Secret
-from faceanon.photo.pictures import Faces
+from faceanon.pipeline.method import Array
 from faceanon.pipeline.photo import Pipeline
 from faceanon.pipeline.steps import Outcome, Row, Steps
 from faceanon.pipeline.tasks import Task
@@ -45,7 +47,7 @@ class _Flight:
     steps: Steps
     secret: Secret
     pixels: int
-    faces: Faces | None = None  # (B, 3, S, S), waiting for the backbone
+    faces: Array | None = None  # (B, 3, S, S), waiting for the backbone
     changed: dict[int, Row] = field(default_factory=dict)  # by row: calls may end in another order than they began
 
 
@@ -193,7 +195,7 @@ class _Engine:
             if flight.faces is not None:
                 crops.append(flight.faces[row])
         keys = self.pipeline.keys([flight.secret for flight, _ in rows])
-        return self.pipeline.draw(self.pipeline.pictures.stacked(crops), keys, rows[0][0].task.inverse)
+        return self.pipeline.draw(np.stack(crops), keys, rows[0][0].task.inverse)
 
     def _finish_call(self, call: Future[list[Row]]) -> None:
         """Give photos whose faces are all changed back to the threads."""

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from faceanon.errors import UserError
 from faceanon.key import Secret
 from faceanon.landmarks.album import Album, Meeting, joined
+from faceanon.photo.crop_paste import crops
 from faceanon.photo.file import load_photo
 from faceanon.pipeline.photo import Pipeline
 from faceanon.pipeline.threads import in_order
@@ -126,7 +127,7 @@ def _faces(pipeline: Pipeline, photo: Path, aligned: bool) -> Array:
             squares.append(face.geometry)
     if not squares:
         return nobody
-    return np.asarray(pipeline.pictures.crops(loaded.pixels, squares, SIDE), np.float32)
+    return crops(loaded.pixels, squares, SIDE)
 
 
 def _meet_faces(method: Casting, meeting: Meeting, faces: Array, batch: int) -> None:

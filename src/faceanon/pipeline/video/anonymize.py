@@ -11,14 +11,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from torch import Tensor
-
 from faceanon.errors import UserError
 from faceanon.files import write_atomic
 from faceanon.key import Password
 from faceanon.photo.align import framed_square
 from faceanon.photo.detect import Detection
 from faceanon.photo.metadata import sidecar_of
+from faceanon.pipeline.method import Array
 from faceanon.pipeline.photo import NoFaceError, Pipeline
 from faceanon.pipeline.video.codes import CodeWriter, new_codes
 from faceanon.pipeline.video.faces import Change
@@ -127,7 +126,7 @@ def anonymize_video(
         segments.extend(track.segments)
     record = VideoRecord(shared, frames, tuple(segments))
     text = record.to_json()
-    sealed = pipeline.backbone.sealed
+    sealed = pipeline.method.sealed
     # Codes are known when the frames are written, and the comment is written before them.
     inside = fits_inside(target, text) and not options.sidecar and not sealed
     secret = password.secret()
@@ -135,7 +134,7 @@ def anonymize_video(
     meter = FlickerMeter()
     means = mean_identities(source, change, record, progress)
     probe = None
-    if options.probe and pipeline.backbone.reversible:
+    if options.probe and pipeline.method.reversible:
         probe = Probe.of(record, pipeline)
 
     with ExitStack() as stack:
@@ -146,7 +145,7 @@ def anonymize_video(
             codes = stack.enter_context(new_codes(target, record, secret))
 
         # Called frame after frame and track after track, from this thread alone: the order of the codes.
-        def seen(frame: int, track: int, before: Tensor, after: Tensor, code: bytes | None) -> None:
+        def seen(frame: int, track: int, before: Array, after: Array, code: bytes | None) -> None:
             meter.add(track, frame, before, after)
             if codes is not None and code is not None:
                 codes.add(frame, track, code)
@@ -185,7 +184,7 @@ def find_tracks(
     """
     tracker = Tracker(info.rate, options)
     frames = 0
-    framing = pipeline.backbone.framing
+    framing = pipeline.method.framing
 
     def add(frame: Frame, found: list[Detection]) -> None:
         squares = []

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import cv2
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from faceanon.key import Secret
 from faceanon.manifest import CropGeometry
-from faceanon.networks.blur import blurred
-from faceanon.photo.align import arrange_layers, crop
-from faceanon.photo.torch_pictures import changed_region, paste
+from faceanon.photo.align import arrange_layers
+from faceanon.photo.crop_paste import changed_region, crop, paste
+from faceanon.pipeline.method import Array
 from faceanon.pipeline.photo import Pipeline
-from faceanon.types import Codes
 
 Places = Sequence[tuple[int, CropGeometry]]
-Replaced = tuple[int, int, Tensor, Tensor, bytes | None]
+Replaced = tuple[int, int, Array, Array, bytes | None]
 """Frame, track, the face `(3, S, S)` before and after, and the code of the original or None."""
 BLURRED = 0.06  # deviation of the blur, in sides of the square, where a method gives no picture
 EVERY = 6  # faces of a track from one on which its stranger is checked to the next
@@ -42,61 +39,51 @@ class Change:
     inverse: bool = False
     codes: Mapping[tuple[int, int], bytes] = field(default_factory=dict)
 
-    def encode(self, faces: Tensor) -> Codes:
-        """Codes of `(B, 3, S, S)`."""
-        backbone = self.pipeline.backbone
-        return (backbone.encode_anonymized if self.inverse else backbone.encode)(faces.to(self.pipeline.device))
-
-    @torch.inference_mode()
     def __call__(
-        self, faces: Tensor, tracks: Sequence[int], frames: Sequence[int], means: Mapping[int, Tensor]
-    ) -> Tensor:
-        """Change `(B, 3, S, S)` of these tracks and frames, with the tracks' mean identity codes where there are any.
+        self, faces: Array, tracks: Sequence[int], frames: Sequence[int], means: Mapping[int, Array]
+    ) -> tuple[Array, list[bytes]]:
+        """Change faces of these tracks and frames.
+
+        Args:
+            faces: `(B, 3, S, S)` in [-1, 1].
+            tracks: Of each face.
+            frames: Likewise.
+            means: The tracks' mean identity codes, of every track or of none.
 
         Returns:
-            `(B, 3, S, S)` on the CPU, in [-1, 1].
+            `(B, 3, S, S)` in [-1, 1], and the codes of the originals, not yet sealed; none of recovery and of methods
+            without codes.
         """
-        return self.with_codes(faces, tracks, frames, means)[0]
-
-    @torch.inference_mode()
-    def with_codes(
-        self, faces: Tensor, tracks: Sequence[int], frames: Sequence[int], means: Mapping[int, Tensor]
-    ) -> tuple[Tensor, list[bytes]]:
-        """As a call, with the codes of the originals, not yet sealed; none of recovery and of methods without codes."""
-        backbone = self.pipeline.backbone
-        device = self.pipeline.device
-        if self.inverse and backbone.sealed:
+        method = self.pipeline.method
+        if self.inverse and method.sealed:
             carried = []
             for position in zip(frames, tracks, strict=True):
                 carried.append(self.codes[position])
-            return self.pipeline.from_codes(faces, carried).clamp(-1, 1), []
-        key = backbone.key_from_secret(self.secret, len(faces)).to(device)
-        codes_made: list[bytes] = []
+            return self.pipeline.from_codes(faces, carried).clip(-1, 1), []
+        keys = self.pipeline.keys([self.secret] * len(faces))
+        codes: list[bytes] = []
         # `means` holds every track, or none where the method has no codes to average.
         if all(track in means for track in tracks):
-            codes_of_tracks = []
-            for track in tracks:
-                codes_of_tracks.append(means[track])
-            identity = torch.stack(codes_of_tracks)
+            identity = np.stack([means[track] for track in tracks])
             if self.inverse:
-                codes = self.encode(faces).with_identity(identity)
-                drawn = backbone.decode(backbone.edit(codes, key, inverse=True))
+                drawn = method.recover_as(faces, identity, keys)
             else:
-                drawn, codes_made = backbone.anonymize_as_with_codes(faces.to(device), identity, key)
+                drawn, codes = method.anonymize_as(faces, identity, keys)
         elif self.inverse:
-            drawn = backbone.recover(faces.to(device), key)
+            drawn = method.recover(faces, keys)
         else:
-            drawn, codes_made = backbone.anonymize_with_codes(faces.to(device), key)
-        return _hidden_anyway(drawn.detach().float().cpu().clamp(-1, 1), faces), codes_made
+            drawn, codes = method.anonymize_with_codes(faces, keys)
+        return _hidden_anyway(drawn.clip(-1, 1), faces), codes
 
 
-def _hidden_anyway(drawn: Tensor, faces: Tensor) -> Tensor:
+def _hidden_anyway(drawn: Array, faces: Array) -> Array:
     """Faces `(B, 3, S, S)`, blurred where the method gave no picture: the original must not show in any frame."""
-    finite = drawn.flatten(1).isfinite().all(1)
-    if finite.all():
-        return drawn
+    result = drawn.copy()
     sigma = BLURRED * faces.shape[-1]
-    return torch.where(finite[:, None, None, None], drawn, blurred(faces, sigma, math.ceil(3 * sigma)))
+    for row in np.flatnonzero(~np.isfinite(drawn).all((1, 2, 3))):
+        planes = [cv2.GaussianBlur(plane, (0, 0), sigma, borderType=cv2.BORDER_REPLICATE) for plane in faces[row]]
+        result[row] = np.stack(planes)
+    return result
 
 
 @dataclass
@@ -111,40 +98,36 @@ class IdentityMeans:
     """
 
     change: Change
-    _sums: dict[int, tuple[Tensor, int]] = field(default_factory=dict)
-    _faces: dict[int, list[Tensor]] = field(default_factory=dict)
-    _averages: dict[int, Tensor] = field(default_factory=dict)
+    _sums: dict[int, tuple[Array, int]] = field(default_factory=dict)
+    _faces: dict[int, list[Array]] = field(default_factory=dict)
+    _averages: dict[int, Array] = field(default_factory=dict)
 
-    @torch.inference_mode()
-    def add(self, faces: Tensor, tracks: Sequence[int]) -> None:
+    def add(self, faces: Array, tracks: Sequence[int]) -> None:
         """Take in faces `(B, 3, S, S)` of these tracks."""
-        codes = self.change.encode(faces)
-        if codes.attributes is None:
+        identities = self.change.pipeline.method.identities(faces, self.change.inverse)
+        if identities is None:
             return
-        for face, track, identity in zip(faces, tracks, codes.identity, strict=True):
-            total, count = self._sums.get(track, (torch.zeros_like(identity), 0))
+        for face, track, identity in zip(faces, tracks, identities, strict=True):
+            total, count = self._sums.get(track, (np.zeros_like(identity), 0))
             self._sums[track] = total + identity, count + 1
             if count % EVERY == 0:
                 self._faces.setdefault(track, []).append(face)
 
-    @torch.inference_mode()
     def finish(self, track: int) -> None:
         """Say that no more faces of this track come; nothing is kept of them but their code."""
         # A method without such codes has added nothing.
         if track not in self._sums:
             return
-        backbone = self.change.pipeline.backbone
-        device = self.change.pipeline.device
+        pipeline = self.change.pipeline
         total, count = self._sums.pop(track)
         faces = self._faces.pop(track)
         mean = total / count
         # Recovery turns back the stranger's own code; from another one it would draw somebody else.
         if not self.change.inverse:
-            key = backbone.key_from_secret(self.change.secret, 1).to(device)
-            mean = backbone.unlike(torch.stack(faces).to(device), mean, key)
+            mean = pipeline.method.unlike(np.stack(faces), mean, pipeline.method.key(self.change.secret))
         self._averages[track] = mean
 
-    def result(self) -> dict[int, Tensor]:
+    def result(self) -> dict[int, Array]:
         """The codes by track, without a batch dimension; those whose stranger would look like the person are others."""
         for track in list(self._sums):
             self.finish(track)
@@ -155,7 +138,7 @@ def replace_faces(
     change: Change,
     frames: Sequence[NDArray[np.uint8]],
     places: Sequence[Places],
-    means: Mapping[int, Tensor],
+    means: Mapping[int, Array],
     first: int = 0,
 ) -> list[Replaced]:
     """Change every face of a few frames, in place; faces of all frames share the batches.
@@ -206,10 +189,10 @@ def _replace_batch(
     change: Change,
     frames: Sequence[NDArray[np.uint8]],
     batch: Sequence[tuple[int, int, CropGeometry]],
-    means: Mapping[int, Tensor],
+    means: Mapping[int, Array],
     first: int,
 ) -> list[Replaced]:
-    size = change.pipeline.backbone.face_sizes[0]
+    size = change.pipeline.method.face_sizes[0]
     crops = []
     tracks = []
     numbers = []
@@ -217,11 +200,11 @@ def _replace_batch(
         crops.append(crop(frames[row], square, size))
         tracks.append(track)
         numbers.append(first + row)
-    faces = torch.stack(crops)
-    drawn, codes = change.with_codes(faces, tracks, numbers, means)
+    faces = np.stack(crops)
+    drawn, codes = change(faces, tracks, numbers, means)
     for before, after, (row, _, square) in zip(faces, drawn, batch, strict=True):
         region = None
-        if change.pipeline.backbone.sealed:
+        if change.pipeline.method.sealed:
             region = changed_region(before, after)
         paste(frames[row], after, square, region=region)
     replaced: list[Replaced] = []

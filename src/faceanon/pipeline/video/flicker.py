@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from torch import Tensor
+import numpy as np
+
+from faceanon.pipeline.method import Array
 
 
 @dataclass
@@ -20,8 +22,8 @@ class _Shown:
     """A track's last face."""
 
     frame: int
-    original: Tensor
-    drawn: Tensor
+    original: Array
+    drawn: Array
 
 
 @dataclass
@@ -35,7 +37,7 @@ class FlickerMeter:
     _sums: dict[int, _Sum] = field(default_factory=dict)
     _last: dict[int, _Shown] = field(default_factory=dict)
 
-    def add(self, track: int, frame: int, original: Tensor, drawn: Tensor) -> None:
+    def add(self, track: int, frame: int, original: Array, drawn: Array) -> None:
         """Take in one face; frames come in order.
 
         Args:
@@ -51,8 +53,8 @@ class FlickerMeter:
         known = self._sums.setdefault(track, _Sum())
         last = self._last.get(track)
         if last is not None:
-            known.moved += float((original - last.original).abs().mean())
-            known.flickered += float((drawn - last.drawn).abs().mean())
+            known.moved += float(np.abs(original - last.original).mean())
+            known.flickered += float(np.abs(drawn - last.drawn).mean())
         self._last[track] = _Shown(frame, original, drawn)
 
     def of(self, track: int) -> float | None:

@@ -7,12 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from faceanon.errors import UserError
 from faceanon.manifest import CropGeometry
-from faceanon.photo.align import crop
+from faceanon.photo.crop_paste import crop
+from faceanon.pipeline.method import Array
 from faceanon.pipeline.threads import in_order, threads
 from faceanon.pipeline.video.faces import Change, IdentityMeans, Replaced, replace_faces
 from faceanon.pipeline.video.frames import Frame, VideoInfo, read_frames
@@ -20,7 +19,7 @@ from faceanon.pipeline.video.record import VideoRecord
 from faceanon.pipeline.video.writer import VideoWriter
 from faceanon.weights.shipped import usual_threads
 
-Seen = Callable[[int, int, Tensor, Tensor, bytes | None], None]  # told of each changed face, as `Replaced` has it
+Seen = Callable[[int, int, Array, Array, bytes | None], None]  # told of each changed face, as `Replaced` has it
 Progress = Callable[[str, int, int], None]  # what is being done, frames done, frames in all (0: unknown)
 MEANS_FROM = 24  # faces of a track whose identity codes are averaged
 CHUNK_BYTES = 200_000_000
@@ -34,7 +33,7 @@ def ignore_frame(frame: Frame) -> None:
     """A changed frame of which nobody wants to know."""
 
 
-def ignore_face(frame: int, track: int, before: Tensor, after: Tensor, code: bytes | None) -> None:
+def ignore_face(frame: int, track: int, before: Array, after: Array, code: bytes | None) -> None:
     """A changed face of which nobody wants to know."""
 
 
@@ -61,9 +60,9 @@ def spread(record: VideoRecord, most: int) -> dict[int, list[tuple[int, CropGeom
     return wanted
 
 
-def mean_identities(video: Path, change: Change, record: VideoRecord, progress: Progress) -> dict[int, Tensor]:
+def mean_identities(video: Path, change: Change, record: VideoRecord, progress: Progress) -> dict[int, Array]:
     """Each track's mean identity code; empty for a method without such codes, or that recovers without them."""
-    if not change.pipeline.backbone.works_through_codes or (change.inverse and change.pipeline.backbone.sealed):
+    if not change.pipeline.method.works_through_codes or (change.inverse and change.pipeline.method.sealed):
         return {}
     wanted = spread(record, MEANS_FROM)
     last_of = {}
@@ -72,14 +71,14 @@ def mean_identities(video: Path, change: Change, record: VideoRecord, progress: 
             last_of[track] = frame_number
     means = IdentityMeans(change)
     last = max(wanted)
-    size = change.pipeline.backbone.face_sizes[0]
+    size = change.pipeline.method.face_sizes[0]
     for frame in read_frames(video, wanted):
         faces = []
         tracks = []
         for track, square in wanted[frame.index]:
             faces.append(crop(frame.pixels, square, size))
             tracks.append(track)
-        means.add(torch.stack(faces), tracks)
+        means.add(np.stack(faces), tracks)
         # Faces are kept until then.
         for track in tracks:
             if last_of[track] == frame.index:
@@ -96,7 +95,7 @@ def write_changed(
     writer: VideoWriter,
     change: Change,
     record: VideoRecord,
-    means: dict[int, Tensor],
+    means: dict[int, Array],
     seen: Seen,
     done: Callable[[Frame], None],
     progress: Progress,

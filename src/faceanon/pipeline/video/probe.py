@@ -7,13 +7,11 @@ from pathlib import Path
 from typing import Self
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from faceanon.errors import UserError
 from faceanon.manifest import CropGeometry
-from faceanon.metrics.quality import psnr
-from faceanon.photo.align import crop
+from faceanon.photo.crop_paste import crop
+from faceanon.pipeline.method import Array
 from faceanon.pipeline.photo import Pipeline
 from faceanon.pipeline.video.faces import Change, IdentityMeans
 from faceanon.pipeline.video.frames import Frame, read_frames
@@ -22,6 +20,7 @@ from faceanon.pipeline.video.record import VideoRecord
 
 PROBES = 4  # faces of a track
 MOST_PROBES = 64
+LEAST_ERROR = 1e-10  # of squares on [0, 1], where faces come back as they were: 100 dB
 
 
 @dataclass
@@ -39,8 +38,8 @@ class Probe:
     wanted: dict[int, list[tuple[int, CropGeometry]]]
     size: int
     averaged: bool
-    originals: dict[tuple[int, int], Tensor] = field(default_factory=dict)
-    unwritten: dict[tuple[int, int], Tensor] = field(default_factory=dict)
+    originals: dict[tuple[int, int], Array] = field(default_factory=dict)
+    unwritten: dict[tuple[int, int], Array] = field(default_factory=dict)
 
     @classmethod
     def of(cls, record: VideoRecord, pipeline: Pipeline) -> Self:
@@ -53,14 +52,14 @@ class Probe:
         wanted: dict[int, list[tuple[int, CropGeometry]]] = {}
         for index in chosen:
             wanted.setdefault(pairs[index][0], []).append(pairs[index][1])
-        averaged = pipeline.backbone.works_through_codes and not pipeline.backbone.sealed
-        return cls(wanted, pipeline.backbone.face_sizes[0], averaged)
+        averaged = pipeline.method.works_through_codes and not pipeline.method.sealed
+        return cls(wanted, pipeline.method.face_sizes[0], averaged)
 
-    def before(self, frame: int, track: int, face: Tensor) -> None:
+    def before(self, frame: int, track: int, face: Array) -> None:
         """Take in an original face `(3, S, S)`, if it is wanted."""
         if any(track == other for other, _ in self.wanted.get(frame, ())):
             # A face is a view of its batch, which would stay as a whole.
-            self.originals[frame, track] = face.clone()
+            self.originals[frame, track] = face.copy()
 
     def pasted(self, frame: Frame) -> None:
         """Take in an anonymized frame that is about to be compressed."""
@@ -72,7 +71,7 @@ class Probe:
         Raises:
             UserError: If a frame is missing in the written file.
         """
-        written_faces: dict[tuple[int, int], Tensor] = {}
+        written_faces: dict[tuple[int, int], Array] = {}
         last = max(self.wanted)
         for frame in read_frames(written, self.wanted):
             self._cut(frame, written_faces)
@@ -82,11 +81,11 @@ class Probe:
             raise UserError("the written video has other frames than were given to the encoder; try --lossless")
         return self._psnr(self.unwritten, change), self._psnr(written_faces, change)
 
-    def _cut(self, frame: Frame, into: dict[tuple[int, int], Tensor]) -> None:
+    def _cut(self, frame: Frame, into: dict[tuple[int, int], Array]) -> None:
         for track, square in self.wanted.get(frame.index, ()):
             into[frame.index, track] = crop(frame.pixels, square, self.size)
 
-    def _psnr(self, faces: dict[tuple[int, int], Tensor], change: Change) -> float:
+    def _psnr(self, faces: dict[tuple[int, int], Array], change: Change) -> float:
         places = sorted(faces)
         means = IdentityMeans(change)
         errors = []
@@ -95,7 +94,7 @@ class Probe:
             batches.append(places[at : at + change.pipeline.batch])
         if self.averaged:
             for batch in batches:
-                shown = torch.stack([faces[position] for position in batch])
+                shown = np.stack([faces[position] for position in batch])
                 means.add(shown, [track for _, track in batch])
         known = means.result()
         for batch in batches:
@@ -108,7 +107,7 @@ class Probe:
                 tracks.append(track)
                 shown_faces.append(faces[frame, track])
                 originals.append(self.originals[frame, track])
-            back = change(torch.stack(shown_faces), tracks, frames, known)
-            errors += (back - torch.stack(originals)).square().mean((1, 2, 3)).tolist()
+            back, _ = change(np.stack(shown_faces), tracks, frames, known)
+            errors += np.square(back - np.stack(originals)).mean((1, 2, 3)).tolist()
         # Of pictures in [-1, 1]: on [0, 1] squares are a quarter.
-        return float(psnr(torch.tensor(errors, dtype=torch.float64).mean() / 4))
+        return float(-10 * np.log10(max(float(np.mean(errors)) / 4, LEAST_ERROR)))

@@ -72,7 +72,7 @@ def recover_video(
         raise UserError(f"{source} was not made with a password; recover it in Python")
     change = Change(pipeline, password.secret(shared.salt, shared.kdf), inverse=True)
     with ExitStack() as stack:
-        if pipeline.backbone.sealed:
+        if pipeline.method.sealed:
             codes = stack.enter_context(stored_codes(source, record, change.secret))
             change = _with_codes(change, codes, deniable)
         means = mean_identities(source, change, record, progress)

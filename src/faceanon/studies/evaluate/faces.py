@@ -17,7 +17,8 @@ from faceanon.data.files import read_photo
 from faceanon.errors import UserError
 from faceanon.manifest import CropGeometry
 from faceanon.metrics.saved import from_bytes
-from faceanon.photo.align import crop, framed_square
+from faceanon.photo.align import framed_square
+from faceanon.photo.crop_paste import crop
 from faceanon.photo.detect import Detector
 from faceanon.photo.file import load_photo
 from faceanon.studies.evaluate.pairs import Pairing, PicturePair
@@ -104,10 +105,11 @@ class FaceReader:
         faces = []
         for found in self.detector.detect(photos["original"]):
             square = framed_square(found.points, self.framing)
-            faces.append(
-                {what: crop(photo, _scaled(square, scales[what]), self.size) for what, photo in photos.items()}
-            )
+            faces.append({what: self._cropped(photo, _scaled(square, scales[what])) for what, photo in photos.items()})
         return faces
+
+    def _cropped(self, photo: NDArray[np.uint8], square: CropGeometry) -> Tensor:
+        return torch.from_numpy(crop(photo, square, self.size))
 
     def _aligned(self, path: Path) -> Tensor:
         # As training and `faceanon test` read such pictures.

@@ -25,7 +25,8 @@ from faceanon.errors import UserError
 from faceanon.metrics.interval import statistic_interval
 from faceanon.metrics.roc import area_under_roc
 from faceanon.networks.critics import block
-from faceanon.photo.align import crop, whole_picture
+from faceanon.photo.align import whole_picture
+from faceanon.photo.crop_paste import crop
 from faceanon.studies.photographs.figures import Figures
 from faceanon.studies.photographs.people import Person
 from faceanon.studies.photographs.pictures import ORIGINAL, ROUND_TRIP, PhotographsSetting, place, read_pixels
@@ -184,7 +185,7 @@ def _load(
 
 def _face(path: Path, image_size: int) -> Tensor:
     pixels = read_pixels(path)
-    return crop(pixels, whole_picture(pixels.shape[1], pixels.shape[0]), image_size)
+    return torch.from_numpy(crop(pixels, whole_picture(pixels.shape[1], pixels.shape[0]), image_size))
 
 
 def _train(

@@ -1,7 +1,6 @@
-"""Cut faces out of photos and paste them, in numpy: as `photo.torch_pictures` does on tensors.
+"""Take faces out of a photo and put them back, so that cropping the saved photo gives the same face again.
 
-Both follow the same formulas step by step, and a test compares their pixels. Only the sampling of a picture at given
-places is not numpy's: it is onnxruntime's GridSample, whose filters are torch's.
+In numpy; only the sampling of a picture at given places is onnxruntime's GridSample, whose filters are torch's.
 """
 
 from __future__ import annotations
@@ -17,14 +16,37 @@ from numpy.typing import NDArray
 from faceanon.light.networks import Array, open_graph
 from faceanon.manifest import CropGeometry
 from faceanon.photo.align import Box, box_around, crop_window, samples
-from faceanon.photo.pictures import BLUR, CELLS, FEATHER, PASSES, SEEN
+
+FEATHER = 0.05  # width of a pasted face's soft edge, as a share of its side
+PASSES = 4  # corrections of a pasted face, see `paste`
+SEEN = 1 / 255  # of a change on [-1, 1]: half a step of 8 bits, below which a pixel stays what it was
+# Stronger than the classical methods' own defaults: a face here fills two thirds of the hidden square.
+BLUR = 0.12  # standard deviation, in sides of the square
+CELLS = 5  # of a pixelated square, along its side
 
 
 def crop(photo: NDArray[np.uint8], geometry: CropGeometry, size: int) -> Array:
-    """The aligned face `(3, S, S)` in [-1, 1]; see `photo.align.crop`.
+    """The aligned face.
+
+    Args:
+        photo: RGB `(H, W, 3)` uint8.
+        geometry: Where the face lies; what sticks out of the photo is mirrored.
+        size: Side S of the face in pixels.
+
+    Returns:
+        `(3, S, S)` float32 in [-1, 1].
 
     Raises:
         UserError: If the square lies outside the photo.
+
+    Examples:
+        >>> import numpy as np
+        >>> from faceanon.manifest import CropGeometry
+        >>> from faceanon.photo.crop_paste import crop
+        >>> photo = np.full((200, 300, 3), 255, dtype=np.uint8)
+        >>> face = crop(photo, CropGeometry(150.0, 100.0, 50.0, 0.0), size=64)
+        >>> face.shape, float(face.max())
+        ((3, 64, 64), 1.0)
     """
     box = crop_window(geometry, photo.shape[1], photo.shape[0])
     steps = _crop_steps(geometry, size)
@@ -32,6 +54,11 @@ def crop(photo: NDArray[np.uint8], geometry: CropGeometry, size: int) -> Array:
     fine = _sampler("cubic_reflection")(picture=_window(photo, box)[None], grid=grid)[0][0]
     # Some bicubic weights are negative, so edges overshoot the range: hence the clamp.
     return _averaged(fine, grid.shape[1] // size).clip(-1, 1)
+
+
+def crops(photo: NDArray[np.uint8], squares: Sequence[CropGeometry], size: int) -> Array:
+    """The faces in some squares, `(B, 3, S, S)`, each as `crop` gives it."""
+    return np.stack([crop(photo, square, size) for square in squares])
 
 
 def paste(
@@ -42,10 +69,32 @@ def paste(
     passes: int = PASSES,
     region: Array | None = None,
 ) -> None:
-    """Replace the square of `geometry` by `face`, in place; see `photo.torch_pictures.paste`, which explains each step.
+    """Replace the square of `geometry` by `face`, in place.
+
+    Recovery starts from the pasted pixels, and enlarging a face and shrinking it again blurs it. So the face is first
+    corrected until shrinking the result gives what was meant (iterative back-projection, Irani and Peleg 1991).
+    Nothing of the original's fine detail is kept inside the square, or inside the region of it that is replaced: that
+    detail would identify the person.
+
+    Args:
+        photo: RGB `(H, W, 3)` uint8; changed in place.
+        face: `(3, S, S)` in [-1, 1], clamped.
+        geometry: Where it lies.
+        feather: Width of the soft edge as a share of the side; 0 for a hard edge.
+        passes: Corrections; 0 pastes the plain enlargement.
+        region: `(S, S)`, 1 where the face is replaced and 0 where the photo stays; the whole square when None.
 
     Raises:
         UserError: If the square lies outside the photo.
+
+    Examples:
+        >>> import numpy as np
+        >>> from faceanon.manifest import CropGeometry
+        >>> from faceanon.photo.crop_paste import paste
+        >>> photo = np.zeros((200, 300, 3), dtype=np.uint8)
+        >>> paste(photo, np.ones((3, 64, 64), np.float32), CropGeometry(150.0, 100.0, 50.0, 0.0))
+        >>> photo[100, 150].tolist(), photo[10, 10].tolist()
+        ([255, 255, 255], [0, 0, 0])
     """
     box = crop_window(geometry, photo.shape[1], photo.shape[0])
     window = _window(photo, box)
@@ -53,6 +102,7 @@ def paste(
     size = face.shape[-1]
     times = samples(size / geometry.side)
     wide = None if region is None else _widened(region)
+    # `inner` is the part of the window that is drawn; the corrections below read from all of `box`.
     inner = box if wide is None else _around(wide, geometry, box)
     left, top, right, bottom = inner
     # The region is empty: the method has changed nothing that shows.
@@ -63,12 +113,17 @@ def paste(
     firm = _firm(size, feather)
     if wide is not None:
         fine = _sampler("linear_border")(picture=wide[None, None], grid=grid)[0][0]
+        # Outside of the region the photo stays, and there is nothing to correct.
         alpha = alpha * _averaged(fine, times)
         firm = firm * wide
+    # Only the pixels that the face reaches are drawn, and only what is corrected is looked at again: of a method that
+    # leaves the surroundings alone, a third of the window.
     drawn = np.flatnonzero(alpha[0])
+    # From numbers of pixels in `inner` to numbers of pixels in the window.
     rows = drawn // (right - left) + (top - box[1])
     places = rows * window.shape[2] + drawn % (right - left) + (left - box[0])
     opacity = alpha[0].ravel()[drawn]
+    # Each pass draws over the photo's own pixels, not over what the pass before has drawn.
     below = window.reshape(3, -1)[:, places]
     cells = _cells_of(grid, drawn, times)
     shown = window.reshape(3, -1).copy()
@@ -87,7 +142,22 @@ def paste(
     photo[top:bottom, left:right] = pixels.transpose(1, 2, 0)
 
 
-def blurred(face: Array, sigma: float) -> Array:
+def changed_region(before: Array, after: Array) -> Array:
+    """Where a method that leaves the surroundings of a face alone has changed `(3, S, S)`: `(S, S)` of 0 and 1."""
+    region: Array = (np.abs(after.clip(-1, 1) - before).max(0) > SEEN).astype(np.float32)
+    return region
+
+
+def obscured(face: Array, how: str) -> Array:
+    """A face `(3, S, S)` made unrecognisable for good; `how` is `blur`, `pixelate` or `mask`."""
+    if how == "blur":
+        return _blurred(face, BLUR * face.shape[-1])
+    if how == "pixelate":
+        return _pixelated(face, CELLS)
+    return np.zeros_like(face)
+
+
+def _blurred(face: Array, sigma: float) -> Array:
     """Gaussian blur of `(3, S, S)`; what lies beyond the border repeats it. As `backbones.classical.Blur`."""
     reach = math.ceil(3 * sigma)
     offsets = np.arange(-reach, reach + 1, dtype=np.float64)
@@ -99,7 +169,7 @@ def blurred(face: Array, sigma: float) -> Array:
     return np.stack(planes)
 
 
-def pixelated(face: Array, cells: int) -> Array:
+def _pixelated(face: Array, cells: int) -> Array:
     """`(3, S, S)` as cells of one colour each, the mean of what they cover. As `backbones.classical.Pixelate`."""
     side = face.shape[-1]
     shown = np.empty_like(face)
@@ -130,7 +200,8 @@ def _window(photo: NDArray[np.uint8], box: Box) -> Array:
 
 def _crop_steps(geometry: CropGeometry, size: int) -> NDArray[np.float64]:
     """Where a crop's samples lie along its side, `(n S,)` in [-1, 1]."""
-    # Doubles, as in `photo.align`: float32 has few digits left for parts of a pixel in a large photo.
+    # Middles of `count` equal parts of [-1, 1], as doubles: float32 has few digits left for parts of a pixel in a large
+    # photo.
     count = size * samples(geometry.side / size)
     return (np.arange(count, dtype=np.float64) * 2 + 1) / count - 1
 
@@ -138,9 +209,12 @@ def _crop_steps(geometry: CropGeometry, size: int) -> NDArray[np.float64]:
 def _places(geometry: CropGeometry, box: Box, right: NDArray[np.float64], down: NDArray[np.float64]) -> Array:
     """Places in the window, at [-1, 1], of places in the square: `(..., 2)`."""
     left, top, right_edge, bottom = box
+    # The face's down is its axis turned by a quarter: (-axis_y, axis_x).
     x = geometry.center_x + geometry.axis_x * right - geometry.axis_y * down
     y = geometry.center_y + geometry.axis_y * right + geometry.axis_x * down
     places = np.empty((*x.shape, 2), np.float32)
+    # As GridSample counts without align_corners: -1 and 1 are the window's outer edges, not the middles of its last
+    # pixels.
     places[..., 0] = 2 * (x - left) / (right_edge - left) - 1
     places[..., 1] = 2 * (y - top) / (bottom - top) - 1
     return places
@@ -176,6 +250,8 @@ def _face_grid(geometry: CropGeometry, box: Box, times: int) -> Array:
     left, top, right, bottom = box
     x = left + (np.arange((right - left) * times, dtype=np.float64) + 0.5) / times - geometry.center_x
     y = top + (np.arange((bottom - top) * times, dtype=np.float64) + 0.5) / times - geometry.center_y
+    # Projections onto the face's two axes, which are half a side long: divided by that length squared, the edges lie at
+    # -1 and 1.
     half_squared = (geometry.side / 2) ** 2
     grid = np.empty((1, len(y), len(x), 2), np.float32)
     grid[0, ..., 0] = (x[None, :] * geometry.axis_x + y[:, None] * geometry.axis_y) / half_squared
@@ -185,17 +261,19 @@ def _face_grid(geometry: CropGeometry, box: Box, times: int) -> Array:
 
 def _opacity(grid: Array, feather: float, times: int) -> Array:
     """`(1, h, w)`: 1 inside the square, falling smoothly to 0 at its edge, 0 outside."""
+    # Share of the side between a pixel and the nearest edge.
     depth = (1 - np.abs(grid).max(-1)) / 2
     if feather == 0:
         inside = (depth > 0).astype(np.float32)
     else:
         ramp = (depth / np.float32(feather)).clip(0, 1)
+        # The smoothstep polynomial: its slope is 0 at both ends of the ramp.
         inside = ramp * ramp * (3 - 2 * ramp)
     return _averaged(inside, times)
 
 
 def _firm(size: int, feather: float) -> Array:
-    """`(S, S)`: 1 where the face is opaque."""
+    """`(S, S)`: 1 where the face is opaque. Correcting the soft edge as well would undo its softness."""
     steps = (np.arange(size, dtype=np.float32) * 2 + 1) / np.float32(size) - 1
     depth = (1 - np.maximum(np.abs(steps)[:, None], np.abs(steps)[None, :])) / 2
     firm: Array = (depth >= np.float32(feather)).astype(np.float32)
@@ -226,37 +304,15 @@ def _sampled(picture: Array, grid: Array, how: str) -> Array:
 
 
 def _draw(shown: Array, face: Array, places: NDArray[np.intp], below: Array, opacity: Array, grid: Array) -> None:
-    """Draw the face over what lies below, in place, clamped; see `photo.torch_pictures`."""
+    """Draw the face over what lies below, in place, clamped.
+
+    Args:
+        shown: `(3, pixels of the window)`.
+        face: `(3, S, S)`.
+        places: `(N,)`, which pixels are drawn.
+        below: `(3, N)`, what they show without the face.
+        opacity: `(N,)`.
+        grid: Of these pixels, see `_cells_of`.
+    """
     drawn = _sampled(face, grid, "cubic_border")
     shown[:, places] = (below + opacity * (drawn - below)).clip(-1, 1)
-
-
-class LightPictures:
-    """`photo.pictures.Pictures` on arrays of numpy."""
-
-    def crops(self, photo: NDArray[np.uint8], squares: Sequence[CropGeometry], size: int) -> Array:
-        """The faces in some squares, `(B, 3, S, S)` in [-1, 1]."""
-        return np.stack([crop(photo, square, size) for square in squares])
-
-    paste = staticmethod(paste)
-
-    def changed_region(self, before: Array, after: Array) -> Array:
-        """Where two pictures of a face differ visibly, `(S, S)` of 0 and 1."""
-        region: Array = (np.abs(after.clip(-1, 1) - before).max(0) > SEEN).astype(np.float32)
-        return region
-
-    def is_finite(self, face: Array) -> bool:
-        """Whether a face is a picture at all."""
-        return bool(np.isfinite(face).all())
-
-    def obscured(self, face: Array, how: str) -> Array:
-        """A face `(3, S, S)` made unrecognisable for good; `how` is `blur`, `pixelate` or `mask`."""
-        if how == "blur":
-            return blurred(face, BLUR * face.shape[-1])
-        if how == "pixelate":
-            return pixelated(face, CELLS)
-        return np.zeros_like(face)
-
-    def stacked(self, faces: Sequence[Array]) -> Array:
-        """Several faces `(3, S, S)` as one batch."""
-        return np.stack(faces)

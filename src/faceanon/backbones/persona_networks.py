@@ -1,0 +1,88 @@
+"""Persona's networks in torch: on any device, in bfloat16 where the processor has it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from faceanon.persona.cells import Array, Box, bytes_of
+
+if TYPE_CHECKING:
+    from faceanon.backbones.persona import Persona
+
+
+class TorchNetworks:
+    """`persona.networks.PersonaNetworks` in torch.
+
+    Args:
+        method: Has the networks; they run where its painter is.
+    """
+
+    def __init__(self, method: Persona) -> None:
+        self.method = method
+
+    def open(self, names: Iterable[str]) -> None:
+        """Nothing: each network is built when it is first asked."""
+
+    def _here(self, *arrays: NDArray[Any]) -> list[Tensor]:
+        device = next(self.method.painter.parameters()).device
+        return [torch.from_numpy(np.ascontiguousarray(array, np.float32)).to(device) for array in arrays]
+
+    @torch.no_grad()
+    def encode(self, image: Array) -> Array:
+        """Latents `(B, 32, S / 8, S / 8)` of pictures."""
+        return _back(self.method.bundle.codec.encode(*self._here(image)))
+
+    @torch.no_grad()
+    def decode(self, latents: Array, window: Box) -> Array:
+        """The pixels of a window of cells."""
+        return _back(self.method.bundle.codec.decode_part(self._here(latents)[0], window))
+
+    @torch.no_grad()
+    def preview(self, latents: Array) -> Array:
+        """Colours `(B, 3, h, h)` of latents."""
+        return _back(self.method.bundle.codec.preview(*self._here(latents)))
+
+    def points(self, image: Array) -> tuple[Array, Array]:
+        """Points `(B, 468, 3)` in [-1, 1], and confidences `(B,)`."""
+        points, confidence = self.method.mesh.solid(bytes_of(image))
+        places = points / np.float32(image.shape[-1]) * 2
+        # Depth counts from the middle of the head, so it is scaled and not moved.
+        places[..., :2] -= 1
+        return places, confidence
+
+    def cover_chances(self, latents: Array, maps: Array) -> Array:
+        """How likely something covers each cell, `(B, 1, h, h)`."""
+        return _back(self.method.finder.chances(*self._here(latents, maps)))
+
+    @torch.no_grad()
+    def embed(self, image: Array) -> Array:
+        """What the recogniser sees, `(B, E)` of unit length."""
+        return _back(self.method.bundle.recogniser(*self._here(image)))
+
+    @torch.no_grad()
+    def looks(self, latents: Array) -> Array:
+        """Sex, youth and skin, `(B, 3)`."""
+        return _back(self.method.looks.read(*self._here(latents)))
+
+    @torch.no_grad()
+    def paint(self, latents: Array, mask: Array, maps: Array, condition: Array) -> Array:
+        """Latents with painted faces."""
+        return _back(self.method.painted(*self._here(latents, mask, maps, condition)))
+
+    def enlarge(self, small: Array, large: Array, mask: Array) -> Array:
+        """Latents of large pictures with the faces of small ones."""
+        return _back(self.method.enlarger.enlarge(*self._here(small, large, mask)))
+
+    def directions(self, noisy: Array, time: Array, latents: Array, mask: Array, maps: Array, told: Array) -> Array:
+        """Where the redrawer's flow leads."""
+        return _back(self.method.redrawer.directions(*self._here(noisy, time, latents, mask, maps, told)))
+
+
+def _back(rows: Tensor) -> Array:
+    return rows.float().cpu().numpy()

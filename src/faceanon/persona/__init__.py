@@ -1,0 +1,1 @@
+"""Persona, the method for photographs: numpy alone, on networks that onnxruntime or torch runs."""

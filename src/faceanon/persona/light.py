@@ -1,0 +1,126 @@
+"""A model of Persona from its folder, without torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from faceanon.errors import UserError
+from faceanon.files import checked_bytes, load_arrays, read_yaml
+from faceanon.light.networks import UnfitError, check_layout
+from faceanon.paths import checkpoints
+from faceanon.persona.cells import SIZE, Array
+from faceanon.persona.graphs import GraphNetworks, below
+from faceanon.persona.space import CodeSpace
+from faceanon.persona.use import METHOD, VARIETY, PersonaOptions, PersonaUse
+from faceanon.weights.spec import bundle_path, fingerprint, read_spec
+
+CARD = "model.yaml"
+WEIGHTS = "weights.safetensors"
+
+
+class LightPersona(PersonaUse):
+    """The method for photographs with onnxruntime's networks.
+
+    Args:
+        folder: Of the model: `model.yaml` and `weights.safetensors`.
+
+    Attributes:
+        name: Of the model.
+        weights: SHA-256 of its weights.
+        framing: Where the faces it knows lie; arguments of `photo.align.reframed`.
+        recogniser_name: Of what tells people apart.
+
+    Raises:
+        UnfitError: If the graphs that ship do not describe this model.
+        UserError: If a file is missing or damaged, or the bundle is not the one that the model was trained on.
+
+    Examples:
+        >>> from faceanon.key import Secret
+        >>> from faceanon.paths import checkpoints
+        >>> from faceanon.persona.light import LightPersona
+        >>> from faceanon.photo.party import photo_party
+        >>> from faceanon.pipeline.photo import Pipeline
+        >>> pipeline = Pipeline(LightPersona(checkpoints() / "persona_photo128"))
+        >>> hidden = pipeline.anonymize(photo_party(), Secret.random(0))
+        >>> pipeline.recover(hidden, Secret.random(0)).size == hidden.size
+        True
+    """
+
+    def __init__(self, folder: Path) -> None:
+        card = read_card(folder)
+        if not is_persona(card):
+            raise UnfitError(f"{folder.name} is of {card['class_path']}, for which there are no graphs")
+        arguments = card["init_args"]
+        bundle = bundle_path(arguments.get("bundle", "photo128"))
+        spec = read_spec(bundle)
+        _check_bundle(card, folder, spec, bundle)
+        self.name = folder.name
+        self.weights = str(card["sha256"])
+        self.framing = {"scale": 1.0, "right": 0.0, "down": 0.0} | spec.get("framing", {})
+        if spec.get("image_size") != SIZE:
+            raise UnfitError(f"{bundle} is of faces of {spec.get('image_size')} px, and the graphs that ship of {SIZE}")
+        networks = GraphNetworks(spec, bundle, lambda: _read_painter(folder, self.weights))
+        self.recogniser_name = str(spec["networks"]["recogniser"].get("name", "recogniser"))
+        options = PersonaOptions(
+            covers=bool(arguments.get("covers", True)),
+            variety=float(arguments.get("variety", VARIETY)),
+            cast=bool(arguments.get("cast", False)),
+            redraw=bool(arguments.get("redraw", False)),
+        )
+        # A model of another layout is to be found out before a photo is touched.
+        if options.cast:
+            # Nothing is painted, but the file has to be the one that the card describes.
+            checked_bytes(folder / WEIGHTS, self.weights)
+        else:
+            _read_painter(folder, self.weights)
+        super().__init__(networks, CodeSpace(networks.read("identity_space")), options)
+
+
+def model_folder(model: str | Path) -> Path | None:
+    """The folder of a trained model by path or shipped name; None where there is none with a card."""
+    for folder in (Path(model), checkpoints() / model):
+        if folder.exists():
+            return folder if (folder / CARD).is_file() else None
+    return None
+
+
+def read_card(folder: Path) -> dict[str, Any]:
+    """What `model.yaml` says.
+
+    Raises:
+        UnfitError: If it does not describe a backbone; torch's reader says what is wrong with it.
+        UserError: If it cannot be read.
+    """
+    card = read_yaml(folder / CARD)
+    kinds = {"class_path": str, "init_args": dict, "bundle": dict}
+    for name, kind in kinds.items():
+        if not isinstance(card.get(name), kind):
+            raise UnfitError(f"{folder / CARD} does not describe a backbone")
+    return card
+
+
+def is_persona(card: Mapping[str, Any]) -> bool:
+    """Whether a card is of the method that there are graphs for."""
+    return bool(card["class_path"] == METHOD)
+
+
+def _check_bundle(card: Mapping[str, Any], folder: Path, spec: dict[str, Any], bundle: Path) -> None:
+    ours = fingerprint(spec, bundle)
+    theirs = card["bundle"].get("fingerprint")
+    if ours != theirs:
+        raise UserError(
+            f"{folder} was trained on another bundle ({str(theirs)[:12]}) than {bundle} ({ours[:12]}); "
+            "install that bundle"
+        )
+
+
+def _read_painter(folder: Path, expected: str) -> dict[str, Array]:
+    path = folder / WEIGHTS
+    weights = load_arrays(path, expected=expected)
+    painter = below(weights, "painter.")
+    if len(painter) != len(weights):
+        raise UnfitError(f"{path} holds more than a painter")
+    check_layout("painter", painter, str(path))
+    return painter

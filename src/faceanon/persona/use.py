@@ -1,0 +1,729 @@
+"""Persona in use: a picture and a key to a stranger's picture, and a picture and its code back to the original.
+
+    picture --codec--> latents          mesh of 468 points --> drawings of eyes, brows, lips, nose; mask of the face
+    embedding --whitened--> identity code --key: turned by 90 degrees--> the new person's code
+    with a cast, as the model that ships is set:
+        new code --nearest of those who fit--> a donor's photograph --warped, lit--> picture --redrawn--> picture
+    without:
+        latents around the mask + drawings + light + new code --painter--> latents of the new face --codec--> picture
+
+What lies in front of the face (hands, medical masks, hair) is taken out of the mask and stays. With a cast the face of
+a person who does not exist is put on (`landmarks.cast`, `landmarks.swap`): in the old one's pose and light, and mostly
+in its shape. The painter never sees the old face, apart from drawings, pose and a surface of its colours (light and
+skin). What brings the person back is the code of the face's latents (`faceanon.sealed`).
+
+Numpy alone: the networks are asked for by `persona.networks`, and onnxruntime or torch runs them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from faceanon.errors import UserError
+from faceanon.files import load_arrays
+from faceanon.key import Secret
+from faceanon.landmarks.album import Album
+from faceanon.landmarks.cast import Alike, Cast, Choice
+from faceanon.landmarks.cover_cells import covered_cells
+from faceanon.landmarks.redrawing import (
+    GUESS,
+    Again,
+    Look,
+    Redrawing,
+    carried_over,
+    feature_pixels,
+    led_back,
+    noise,
+    own_pixels,
+    redraw,
+    redraw_frames,
+    times,
+)
+from faceanon.landmarks.swap import SwapTarget, target_of
+from faceanon.persona.cells import (
+    LARGE,
+    SIZE,
+    Array,
+    bytes_of,
+    cell_means,
+    doubled,
+    drawn_lines,
+    fit_light,
+    folded,
+    halved,
+    light_surface,
+    pixels_of,
+    pose,
+    soft_edge,
+    uncovered,
+    window_of,
+)
+from faceanon.persona.networks import FINDING, LOOKING, PAINTING, RECOVERING, REDRAWING, PersonaNetworks
+from faceanon.persona.space import CodeSpace
+from faceanon.sealed.coder import CELL, decode_cells, encode_cells
+from faceanon.weights.shipped import read_shipped
+
+# Of the class in `backbones.persona`, which trains the painter: cards and files say it.
+METHOD = "faceanon.backbones.persona.Persona"
+CLEAR = 0.5  # confidence of the mesh below which a picture shows no face that can be changed
+NOISE = 8  # random numbers of a drawing in training, so that the painter need not average; 0 in use
+VARIETY = 0.85  # with .7 strangers look more natural, but 56 % of the pairs of two passwords were alike
+# Of the first strangers 25 % looked odd, of the most natural ones of four 4 %.
+STRANGERS = 4  # that are painted for each face, of whom one is taken
+# Below it dlib took 1.7 % of the results for the person, of all results 4.9 %.
+ALIKE = 0.2  # cosine of embeddings from which a stranger is too much like the original, and the next one is looked at
+MARGIN = 0.06  # of oddness, for the first stranger: photos of one person keep one stranger where all look as natural
+BLOCK = 2  # cells a side that share a covariance
+TYPICAL = "typical.safetensors"
+# The codec sees across the border of the mask. Its first drawing makes the surroundings known, as if no stranger's face
+# had ever stood there; the second, from those, is some 2 dB nearer to the original at the same number of bytes.
+PASSES = 2
+
+
+@dataclass(frozen=True)
+class PersonaOptions:
+    """How Persona is set.
+
+    Args:
+        covers: Whether what covers a part of the face (medical masks, hands, microphones, hair, dark glasses) stays;
+            else the new face goes over it.
+        variety: How far strangers lie from the mean person, in (0, 1]: the share of what a key makes of an identity
+            code. Less gives strangers who look more natural, and more like each other.
+        cast: Whether faces of invented people's photographs are put on, instead of painted ones.
+        redraw: Whether faces that were put on are redrawn, so that they fit the photograph (`landmarks.redrawing`).
+
+    Raises:
+        UserError: If `variety` is out of range.
+    """
+
+    covers: bool = True
+    variety: float = VARIETY
+    cast: bool = False
+    redraw: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0 < self.variety <= 1:
+            raise UserError(f"Persona's variety is above 0 and at most 1, not {self.variety}: set it in init_args")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where B faces are.
+
+    Args:
+        latents: `(B, 32, 16, 16)` normalised.
+        mesh: `(B, 468, 3)`: x and y with the picture's edges at -1 and 1, and depth in the same unit.
+        lines: `(B, 7, 64, 64)` in [0, 1], drawings of eyes, brows, lips, nose and outline.
+        mask: `(B, 1, 16, 16)` of 0 and 1, the cells to change.
+        confidence: `(B,)` that there is a face.
+    """
+
+    latents: Array
+    mesh: Array
+    lines: Array
+    mask: Array
+    confidence: Array
+
+
+@dataclass(frozen=True)
+class SeenFaces:
+    """What is known of B faces before anybody is changed.
+
+    Args:
+        image: `(B, 3, 128, 128)` in [-1, 1].
+        latents: `(B, 32, 16, 16)` normalised.
+        mask: `(B, 1, 16, 16)` of 0 and 1, the cells to change.
+        maps: `(B, 116, 16, 16)`: mask, drawings, surface of colours.
+        attributes: `(B, 21)`: light and pose.
+        code: `(B, 64)` of the persons.
+        embedding: `(B, E)` of the persons, of unit length.
+        confidence: `(B,)` that there is a face.
+        mesh: `(B, 468, 3)`: x and y with the picture's edges at -1 and 1, and depth in the same unit.
+    """
+
+    image: Array
+    latents: Array
+    mask: Array
+    maps: Array
+    attributes: Array
+    code: Array
+    embedding: Array
+    confidence: Array
+    mesh: Array
+
+
+class PersonaUse:
+    """The method for photographs on some networks.
+
+    Pictures are `(B, 3, S, S)` float32 in [-1, 1], of 128 or 256 px. Faces are looked at, and redrawn or painted, at
+    128 px; a large picture then gets the same donor's face in its own size, or the painted one enlarged.
+
+    Args:
+        networks: What runs codec, mesh, recogniser and the others.
+        space: The identity codes.
+        options: How it is set.
+
+    Attributes:
+        with_cast: Whether faces are put on, as `options` say.
+        redraws: Whether they are redrawn; may be switched off.
+        album: With a cast, persons who have a donor already: each gets this one in every picture. None: nobody has.
+    """
+
+    method = METHOD
+    sealed = True
+    reversible = True
+    on_processor = True
+    works_through_codes = True
+    image_size = SIZE
+    face_sizes: tuple[int, ...] = (SIZE, LARGE)
+    framing: dict[str, float]
+
+    def __init__(self, networks: PersonaNetworks, space: CodeSpace, options: PersonaOptions) -> None:
+        self.networks = networks
+        self.space = space
+        self.options = options
+        self.with_cast = options.cast
+        self.redraws = options.redraw
+        self.album: Album | None = None
+        # Read at first use: recovery, and a model without a cast, never need its file.
+        self.cast = cache(Cast)
+        self._typical = cache(lambda: load_arrays(Path(TYPICAL), read_shipped(TYPICAL)))
+
+    # What a photo needs
+
+    def key(self, secret: Secret) -> Array:
+        """The key of a password, `(F, F)`, F the free directions of an identity code."""
+        free = self.space.free_basis.shape[1]
+        return secret.normal("faceanon/Persona/key", (free, free))
+
+    def prepare(self, inverse: bool) -> None:
+        """Begin to open what anonymizing or, with `inverse`, recovering will need."""
+        self.networks.open(RECOVERING if inverse else self.needed)
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """Names of the networks that anonymize."""
+        if not self.with_cast:
+            return PAINTING
+        return REDRAWING if self.redraws else LOOKING
+
+    def anonymize(self, image: Array, keys: Array) -> Array:
+        """Other people in the place of these; NaN where no face can be made out, and nothing would be put over.
+
+        Whoever calls hides such a face in another way. With a cast the first of eight donors is taken who is unlike the
+        person; without, of four painted strangers the most natural one whom the recogniser does not take for the
+        person.
+
+        Args:
+            image: `(B, 3, S, S)`.
+            keys: `(B, F, F)`.
+        """
+        return self._strangers(image, keys)[0]
+
+    def anonymize_with_codes(self, image: Array, keys: Array) -> tuple[Array, list[bytes]]:
+        """As `anonymize`, with the codes of the originals; codec and mesh look at each face once."""
+        picture, latents, mask = self._strangers(image, keys)
+        return picture, codes_of_cells(latents, mask)
+
+    def deny(self, image: Array, keys: Array) -> Array:
+        """Other strangers for anonymized pictures: unlike the first, and the persons as far as the pictures tell."""
+        return self._strangers(image, keys, guess=True)[0]
+
+    def recover(self, image: Array, keys: Array) -> Array:
+        """Refuse: a key alone brings nobody back."""
+        raise NotImplementedError("Persona's way back is the sealed code: use recover_from")
+
+    def code_of(self, image: Array) -> list[bytes]:
+        """The codes of faces, which are not changed."""
+        latents, mask = self._cells_to_keep(image)
+        return codes_of_cells(latents, mask)
+
+    def face_mask(self, image: Array) -> Array:
+        """The cells that `anonymize` may change, `(B, 1, S / 8, S / 8)` bool."""
+        return self._cells_to_keep(image)[1] > 0.5
+
+    def recover_from(self, image: Array, codes: Sequence[bytes]) -> Array:
+        """Faces brought back from their codes; not clamped.
+
+        Raises:
+            UserError: If a code is damaged, or of faces of another size.
+        """
+        self.networks.open(RECOVERING)
+        decoded = list(map(decode_cells, codes))
+        side = image.shape[-1]
+        for _, kept in decoded:
+            if kept.shape != (side // CELL, side // CELL):
+                theirs = f"{kept.shape[1] * CELL} x {kept.shape[0] * CELL}"
+                raise UserError(
+                    f"the code of a face is for faces of {theirs} px, and the model's are {side} x {side} px"
+                )
+        latents = np.stack([face for face, _ in decoded])
+        cells = np.stack([kept for _, kept in decoded])[:, None]
+        pixels = cells.repeat(CELL, -2).repeat(CELL, -1)
+        window = window_of(cells)
+        rows, columns = pixels_of(window)
+        shown = image.copy()
+        for _ in range(PASSES):
+            around = self.networks.encode(shown.clip(-1, 1))
+            # Only what lies in the window is looked at, so nothing else is drawn.
+            drawn = self.networks.decode(np.where(cells, latents, around), window)
+            shown = image.copy()
+            shown[:, :, rows, columns] = np.where(pixels[:, :, rows, columns], drawn, image[:, :, rows, columns])
+        return shown
+
+    # What a clip needs: one identity code, and so one stranger, for all frames
+
+    def identities(self, image: Array, inverse: bool = False) -> Array:
+        """Identity codes `(B, 64)` of faces `(B, 3, 128, 128)`."""
+        del inverse  # an anonymized face is read in the same way
+        return self._look(image).code
+
+    def unlike(self, image: Array, identity: Array, key: Array) -> Array:
+        """A code `(64,)` from which a key gets a stranger who is unlike the person in all of some frames.
+
+        With a cast the first of eight donors who is; without, the most natural one of four painted strangers.
+
+        Args:
+            image: `(B, 3, 128, 128)`, frames of one person.
+            identity: `(64,)`, the mean code of her frames.
+            key: `(F, F)`.
+        """
+        rows = len(image)
+        seen = replace(self._look(image), code=np.repeat(identity[None], rows, 0))
+        if self.with_cast:
+            return self._unlike_donor(seen, key)
+        painted, odd = self._painted_strangers(seen, np.repeat(key[None], rows, 0))
+        best = identity
+        least = None
+        # Wanted: the most natural stranger who is unlike in every picture. So the strangers are tried in the order of
+        # their mean oddness, and the picture with the highest cosine decides.
+        for turn in np.argsort(odd.mean(1), kind="stable").tolist():
+            alike = float(self._alike(self._joined(seen.image, painted[turn], seen.mask), seen.embedding).max())
+            if least is None or alike < least:
+                best = self._another(identity[None], key, turn)[0]
+                least = alike
+            if alike < ALIKE:
+                break
+        return best
+
+    def recover_as(self, image: Array, identity: Array, keys: Array) -> Array:
+        """Refuse, as `recover`."""
+        return self.recover(image, keys)
+
+    def anonymize_as(self, image: Array, identity: Array, keys: Array) -> tuple[Array, list[bytes]]:
+        """Frames of a clip with the strangers of codes `(B, 64)` under keys, and the codes of the originals."""
+        self.networks.open(self.needed)
+        seen = self._look(halved(image) if image.shape[-1] == LARGE else image)
+        if not self.with_cast:
+            code = self._new_code(identity, keys)
+            picture, latents, mask = self._in_full_painted(image, seen, self._joined_face(seen, code))
+        else:
+            targets = targets_of(seen.image, seen)
+            orders = self._donors(targets, self._new_code(identity, keys), seen.embedding)
+            # Nobody compares the first donor with the person here: `unlike` has done so for the whole clip, and a
+            # change of donor from frame to frame would show.
+            choices = [Choice(order[0]) for order in orders]
+            put_on = self.cast().put_on(targets, choices)
+            fitted = self._fitted(put_on, targets, seen, [seen.embedding], redraw_frames)
+            picture, latents, mask = self._in_full(image, seen, targets, choices, put_on, fitted)
+        picture[seen.confidence < CLEAR] = np.nan
+        return picture, codes_of_cells(latents, mask)
+
+    # What a folder needs: one donor for each person
+
+    def embeddings(self, faces: Array) -> Array:
+        """What the recogniser sees in faces `(B, 3, 128, 128)`, `(B, E)` of unit length, to tell people apart."""
+        return self.networks.embed(faces)
+
+    def donor_of_person(self, faces: Array, key: Array, used: Mapping[int, int]) -> int:
+        """Number of the donor whom one person gets in several photos, see `Cast.for_person`.
+
+        Args:
+            faces: `(B, 3, 128, 128)`, of the person.
+            key: `(1, F, F)`.
+            used: How many other persons have a donor already.
+        """
+        self.networks.open(self.needed)
+        seen = self._look(faces)
+        return self.cast().for_person(
+            targets_of(faces, seen),
+            self._new_code(seen.code, key.repeat(len(faces), 0)),
+            seen.embedding,
+            self.space.kept_basis,
+            self.space.free_basis,
+            self._alike_in_rows(seen.embedding),
+            used,
+        )
+
+    # The steps
+
+    def _strangers(self, image: Array, keys: Array, guess: bool = False) -> tuple[Array, Array, Array]:
+        """Pictures with strangers, the originals' latents, and the masks of the changed cells.
+
+        Args:
+            image: `(B, 3, S, S)`.
+            keys: `(B, F, F)`.
+            guess: Whether these pictures are anonymized already, so that who is to be hidden is guessed.
+        """
+        self.networks.open(self.needed)
+        # Faces are judged on the small picture, so donors are chosen there.
+        seen = self._look(halved(image) if image.shape[-1] == LARGE else image)
+        if not self.with_cast:
+            picture, latents, mask = self._in_full_painted(image, seen, self._most_natural(seen, keys))
+        else:
+            targets = targets_of(seen.image, seen)
+            unlike = [seen.embedding]
+            away = seen
+            if guess and self.redraws:
+                guessed = self._guessed(seen)
+                unlike.append(guessed)
+                away = replace(seen, code=self.space.like(self.space.code(guessed), seen.code))
+            put_on, choices = self._with_donors(targets, seen, unlike, keys)
+            fitted = self._fitted(put_on, targets, away, unlike, redraw)
+            picture, latents, mask = self._in_full(image, seen, targets, choices, put_on, fitted)
+        picture[seen.confidence < CLEAR] = np.nan
+        return picture, latents, mask
+
+    def _place(self, image: Array) -> Place:
+        """Which cells of `(B, 3, 128, 128)` are to be changed."""
+        latents = self.networks.encode(image)
+        solid, confidence = self.networks.points(image)
+        meshes = np.ascontiguousarray(solid[..., :2])
+        lines, mask = drawn_lines(meshes, image)
+        if self.options.covers:
+            shown = np.concatenate([mask, cell_means(lines)], 1)
+            chances = self.networks.cover_chances(latents, shown)
+            covered = np.zeros_like(chances)
+            for row in range(len(chances)):
+                covered[row, 0] = covered_cells(chances[row, 0], shown[row, 0] > 0.5, meshes[row])
+            mask = uncovered(mask, covered)
+        return Place(latents, solid, lines, mask, confidence)
+
+    def _look(self, image: Array) -> SeenFaces:
+        """What is to be known of `(B, 3, 128, 128)` before anybody is changed."""
+        place = self._place(image)
+        latents = place.latents
+        mask = place.mask
+        # The preview is a linear map: one colour a cell is enough for a smooth surface, and no decoder has to run.
+        light = fit_light(self.networks.preview(latents), mask)
+        maps = np.concatenate([mask, folded(place.lines), light_surface(light) * mask], 1)
+        attributes = np.concatenate([light.reshape(len(image), -1), pose(place.mesh[..., :2])], 1)
+        embedding = self.networks.embed(image)
+        # The recogniser was trained to tell persons apart: its embeddings tell sex and age of the invented people that
+        # the space was fitted to, and nothing of real ones. So the picture's looks take their place.
+        code = self.space.with_kept(self.space.code(embedding), self.networks.looks(latents))
+        return SeenFaces(image, latents, mask, maps, attributes, code, embedding, place.confidence, place.mesh)
+
+    def _cells_to_keep(self, image: Array) -> tuple[Array, Array]:
+        """Latents of pictures, and the mask of the cells that are to change; found at half the size of large ones."""
+        self.networks.open(FINDING)
+        if image.shape[-1] == SIZE:
+            place = self._place(image)
+            return place.latents, place.mask
+        return self.networks.encode(image), doubled(self._place(halved(image)).mask)
+
+    def _new_code(self, code: Array, keys: Array) -> Array:
+        """What keys make of identity codes `(B, 64)`: turned, and nearer to the mean person as `variety` says."""
+        return self.space.nearer_to_mean(self.space.turned(code, keys), self.options.variety)
+
+    def _another(self, identity: Array, key: Array, turn: int) -> Array:
+        """Codes `(B, 64)` from which a key draws another stranger than from `identity`; the same for `turn` 0.
+
+        What the key makes of them is what its rows, moved on by `turn`, make of `identity`. So this stranger, too, has
+        nothing of the person in what a key turns.
+        """
+        if turn == 0:
+            return identity
+        other = self.space.turned(identity, np.roll(key, turn, -2)[None])
+        return self.space.turned(other, key[None], inverse=True)
+
+    # Faces that are put on
+
+    def _donors(
+        self, targets: list[SwapTarget], turned: Array, embedding: Array, steady: bool = False
+    ) -> list[list[int]]:
+        """Numbers of donors for each of B faces, as `Cast.orders`; `steady` for other pictures of the persons too."""
+        kept, free = self.space.kept_basis, self.space.free_basis
+        return self.cast().orders(targets, turned, embedding, kept, free, self.album, steady)
+
+    def _with_donors(
+        self, targets: list[SwapTarget], seen: SeenFaces, unlike: Sequence[Array], keys: Array
+    ) -> tuple[Array, list[Choice]]:
+        """Pictures with the faces of donors unlike the persons, and how they were put on.
+
+        Args:
+            targets: The B faces.
+            seen: The same.
+            unlike: Embeddings `(B, E)` that new faces have to be unlike, the faces' own first.
+            keys: `(B, F, F)`.
+        """
+        orders = self._donors(targets, self._new_code(seen.code, keys), seen.embedding)
+        known = None if self.album is None else self.album.knows(seen.embedding)
+        return self.cast().put_on_unlike(targets, orders, self._alike_in_rows(*unlike), known, self._read_points)
+
+    def _unlike_donor(self, seen: SeenFaces, key: Array) -> Array:
+        """As `unlike`: the free part of the code is the donor's own, turned back.
+
+        That donor is then chosen whatever a frame's light.
+        """
+        targets = targets_of(seen.image, seen)
+        turned = self._new_code(seen.code, np.repeat(key[None], len(seen.image), 0))
+        order = self._donors(targets, turned, seen.embedding, steady=True)[0]
+        best = self.cast().unlike_in_all(targets, order, self._alike_in_rows(seen.embedding))
+        donor = self.cast().codes[best][None]
+        # `_new_code` will shorten the free part (`variety`). The cast compares directions alone, so it still finds this
+        # donor.
+        found: Array = self.space.turned(self.space.mixed(turned[:1], donor), key[None], inverse=True)[0]
+        return found
+
+    def _fitted(
+        self, put_on: Array, targets: list[SwapTarget], seen: SeenFaces, unlike: Sequence[Array], way: Redrawing
+    ) -> Array:
+        """Pictures with put-on faces, redrawn in a way of `landmarks.redrawing` where the model redraws.
+
+        Args:
+            put_on: `(B, 3, 128, 128)`.
+            targets: The faces below them.
+            seen: The same, with the identity codes of whom redrawing leads away from.
+            unlike: Embeddings `(B, E)` that new faces have to be unlike.
+            way: For photographs or for clips.
+        """
+        if not self.redraws:
+            return put_on
+        return way(put_on, self._redrawn_in_rows(seen), self._alike_in_rows(*unlike), own_pixels(targets))
+
+    def _in_full(
+        self,
+        image: Array,
+        seen: SeenFaces,
+        targets: list[SwapTarget],
+        choices: list[Choice],
+        put_on: Array,
+        fitted: Array,
+    ) -> tuple[Array, Array, Array]:
+        """Pictures in their own size, the originals' latents, and the masks of the changed cells.
+
+        Args:
+            image: The originals.
+            seen: The same, or the same at half the size.
+            targets: Their faces, at that size.
+            choices: Whose faces they get.
+            put_on: `(B, 3, 128, 128)`, the small pictures with these faces.
+            fitted: The same redrawn.
+        """
+        if image.shape[-1] == SIZE:
+            return fitted, seen.latents, seen.mask
+        wide = self.cast().put_on(targets_of(image, seen), choices)
+        picture = carried_over(wide, put_on, fitted, seen.mask, feature_pixels(targets))
+        return picture, self.networks.encode(image), doubled(seen.mask)
+
+    def _redrawn_in_rows(self, seen: SeenFaces) -> Look:
+        """How faces that were put on are redrawn, as `landmarks.redrawing` asks for it."""
+
+        def look(drawn: Array, rows: list[int]) -> Again:
+            put_on = self.networks.encode(drawn)
+            solid, confidence = self.networks.points(drawn)
+            lines, _ = drawn_lines(np.ascontiguousarray(solid[..., :2]), drawn)
+            own = seen.maps[rows]
+            # The lines of the face that was put on; mask, and surface of the colours, as the photograph has them.
+            maps = np.concatenate([own[:, :1], folded(lines), own[:, -3:]], 1)
+            stranger = self.space.like(self.space.code(self.networks.embed(drawn)), seen.code[rows])
+            told = np.concatenate([stranger, seen.attributes[rows]], 1)
+            person = np.concatenate([seen.code[rows], seen.attributes[rows]], 1)
+            sure = (confidence >= CLEAR)[:, None, None, None]
+            of_row = np.array(rows)
+
+            def again(some: list[int], times: list[float]) -> Array:
+                few = of_row[some]
+                mask = seen.mask[few]
+                mixed = (1 - times[0]) * noise() + times[0] * put_on[some]
+                face = self._followed(mixed, times, seen.latents[few], mask, maps[some], told[some], person[some])
+                return np.where(sure[some], self._joined(seen.image[few], face, mask), drawn[some])
+
+            return again
+
+        return look
+
+    def _guessed(self, seen: SeenFaces) -> Array:
+        """Embeddings `(B, E)` of the persons as they might be, for all that a picture with other faces on them tells.
+
+        A face is painted from noise for the surroundings, the light and the lines, as whose it is nobody says.
+        """
+        anybody = self.space.nearer_to_mean(seen.code, 0.0)
+        told = np.concatenate([anybody, seen.attributes], 1)
+        start = np.repeat(noise()[None], len(seen.image), 0)
+        painted = self._followed(start, times(*GUESS), seen.latents, seen.mask, seen.maps, told)
+        return self.networks.embed(self._joined(seen.image, painted, seen.mask).clip(-1, 1))
+
+    def _followed(
+        self,
+        mixed: Array,
+        way: list[float],
+        latents: Array,
+        mask: Array,
+        maps: Array,
+        told: Array,
+        person: Array | None = None,
+    ) -> Array:
+        """Mixtures of faces and noise led back to faces, `(B, 32, 16, 16)`; outside the mask as `latents`.
+
+        Args:
+            mixed: `(B, 32, 16, 16)`, where the flow begins.
+            way: Its times, rising to 1.
+            latents: `(B, 32, 16, 16)` of the pictures; what lies under the mask is not looked at.
+            mask: `(B, 1, 16, 16)` of 0 and 1.
+            maps: `(B, 116, 16, 16)`.
+            told: `(B, 85)`: code, light and pose of the faces that are wanted.
+            person: The same of the persons, whom the flow is led away from; None: of nobody.
+        """
+        rows = len(mixed)
+        # Wanted and unwanted face in one batch. Without a person the first direction is the last one too.
+        conditions = [told] if person is None else [told, person]
+        around, cells, drawn = (
+            np.concatenate([value] * len(conditions)).astype(np.float32) for value in (latents, mask, maps)
+        )
+        condition = np.concatenate(conditions).astype(np.float32)
+
+        def directions(here: Array, time: float) -> tuple[Array, Array]:
+            at = np.full(len(condition), time, np.float32)
+            noisy = np.concatenate([here] * len(conditions))
+            found = self.networks.directions(noisy, at, around, cells, drawn, condition)
+            return found[:rows], found[-rows:]
+
+        followed: Array = latents * (1 - mask) + led_back(mixed.astype(np.float32), way, directions) * mask
+        return followed
+
+    def _read_points(self, drawn: Array) -> Array:
+        """Points `(R, 468, 2)` that the mesh finds in pictures `(R, 3, 128, 128)`, in sides of the picture."""
+        places, _ = self.networks.points(drawn)
+        read: Array = (places[..., :2] + 1) / 2
+        return read
+
+    def _alike_in_rows(self, *embeddings: Array) -> Alike:
+        """How alike drawn faces are to the persons of embeddings `(B, E)`; of several counts the likest."""
+
+        def alike(drawn: Array, rows: list[int]) -> Array:
+            return self._alike(drawn, *[embedding[rows] for embedding in embeddings])
+
+        return alike
+
+    def _alike(self, drawn: Array, *embeddings: Array) -> Array:
+        """Cosines `(B,)` between what the recogniser sees in drawn faces as they would be saved, and embeddings."""
+        seen = self.networks.embed(drawn.clip(-1, 1))
+        alike: Array = np.stack([(seen * one).sum(1) for one in embeddings]).max(0)
+        return alike
+
+    # Faces that are painted
+
+    def _most_natural(self, seen: SeenFaces, keys: Array) -> Array:
+        """Pictures of others under keys: for each face the most natural stranger who is unlike the person."""
+        strangers, odd = self._painted_strangers(seen, keys)
+        # Stable: of equally odd strangers every machine takes the same.
+        order = np.argsort(odd, 0, kind="stable")
+        drawn = self._joined(seen.image, strangers[order[0], np.arange(len(keys))], seen.mask)
+        alike = self._alike(drawn, seen.embedding)
+        # The decoder runs for every stranger that is looked at, so only faces that are still too alike get their next
+        # one.
+        for turns in order[1:]:
+            again = np.flatnonzero(alike >= ALIKE)
+            if len(again) == 0:
+                break
+            redrawn = self._joined(seen.image[again], strangers[turns[again], again], seen.mask[again])
+            alike_now = self._alike(redrawn, seen.embedding[again])
+            # A stranger is exchanged only for a less alike one, so the least alike of all stays if none is unlike
+            # enough.
+            better = alike_now < alike[again]
+            drawn[again[better]] = redrawn[better]
+            alike[again[better]] = alike_now[better]
+        return drawn
+
+    def _painted_strangers(self, seen: SeenFaces, keys: Array) -> tuple[Array, Array]:
+        """Latents `(T, B, 32, 16, 16)` of T strangers for each of B faces, and how odd they are, `(T, B)`.
+
+        The key with its rows moved on gives another stranger, at 90 degrees to the person as well. The first one is
+        taken for less odd than it is, by `MARGIN`.
+        """
+        painted = []
+        odd = []
+        for turn in range(STRANGERS):
+            latents = self._painted(seen, self._new_code(seen.code, np.roll(keys, turn, -2)))
+            painted.append(latents)
+            odd.append(self._oddness(latents, seen.mask))
+        odd[0] = odd[0] - np.float32(MARGIN)
+        return np.stack(painted), np.stack(odd)
+
+    def _painted(self, seen: SeenFaces, code: Array) -> Array:
+        """Latents `(B, 32, 16, 16)` with the faces of codes `(B, 64)`."""
+        noise = np.zeros((len(code), NOISE), np.float32)
+        condition = np.concatenate([code, seen.attributes, noise], 1).astype(np.float32)
+        return self.networks.paint(seen.latents, seen.mask, seen.maps, condition)
+
+    def _joined_face(self, seen: SeenFaces, code: Array) -> Array:
+        """Pictures with the painted faces of codes `(B, 64)`."""
+        return self._joined(seen.image, self._painted(seen, code), seen.mask)
+
+    def _in_full_painted(self, image: Array, seen: SeenFaces, drawn: Array) -> tuple[Array, Array, Array]:
+        """As `_in_full`, of painted faces: a large picture gets the small one's face, enlarged."""
+        if image.shape[-1] == SIZE:
+            return drawn, seen.latents, seen.mask
+        mask = doubled(seen.mask)
+        latents = self.networks.encode(image)
+        painted = self.networks.encode(drawn.clip(-1, 1))
+        # Enlarged, not painted: layers of 256 px had to learn faces anew, and drew blurs after 330 batches.
+        filled = self.networks.enlarge(painted, latents, mask)
+        return self._joined(image, filled, mask), latents, mask
+
+    def _oddness(self, latents: Array, mask: Array) -> Array:
+        """How odd painted faces are, `(B,)`: squared Mahalanobis distance to photographs, mean over the painted cells.
+
+        A painter that goes wrong (smears, a moustache of a colour that hair does not have) leaves what photographs
+        have. Of several faces painted into the same picture, those that lie closer to photographs look more natural.
+        About 1 for photographs, less for smooth faces, more for odd ones.
+        """
+        typical = self._typical()
+        away = latents - typical["mean"]
+        rows, channels, height, width = away.shape
+        blocks = away.reshape(rows, channels, height // BLOCK, BLOCK, width // BLOCK, BLOCK)
+        # `(h / 2, w / 2, C, 4 B)`: the four cells of a block share one whitening `(C, C)`.
+        vectors = blocks.transpose(2, 4, 1, 0, 3, 5).reshape(height // BLOCK, width // BLOCK, channels, -1)
+        white = np.square(typical["whitening"] @ vectors).mean(2)
+        by_cell = white.reshape(height // BLOCK, width // BLOCK, rows, BLOCK, BLOCK).transpose(2, 0, 3, 1, 4)
+        odd: Array = (by_cell.reshape(mask.shape) * mask).sum((1, 2, 3)) / mask.sum((1, 2, 3)).clip(1)
+        return odd
+
+    def _joined(self, image: Array, painted: Array, mask: Array) -> Array:
+        """The picture with the new face of latents, softly joined; beyond the mask's cells it is the old one."""
+        window = window_of(mask)
+        part = self.networks.decode(painted, window)
+        rows, columns = pixels_of(window)
+        edge = soft_edge(mask)[:, :, rows, columns]
+        picture = image.astype(np.float32, copy=True)
+        picture[:, :, rows, columns] = picture[:, :, rows, columns] * (1 - edge) + part * edge
+        return picture
+
+
+def targets_of(image: Array, seen: SeenFaces) -> list[SwapTarget]:
+    """What is to be known of faces before others are put on them.
+
+    Args:
+        image: The originals, `(B, 3, S, S)`.
+        seen: What is known of them, or of the same at half the size.
+    """
+    side = image.shape[-1]
+    points = seen.mesh * np.float32(side / 2)
+    # Depth is counted from the middle of the head, not from the picture's edge: it is scaled and not moved.
+    points[..., :2] += np.float32(side / 2)
+    return [target_of(*face) for face in zip(bytes_of(image), points, seen.mask[:, 0] > 0, strict=True)]
+
+
+def codes_of_cells(latents: Array, mask: Array) -> list[bytes]:
+    """Codes of the masked cells `(B, 1, h, h)` of latents `(B, 32, h, h)`, one for each face."""
+    codes = []
+    for face, cells in zip(latents, mask[:, 0] > 0.5, strict=True):
+        codes.append(encode_cells(face, cells))
+    return codes

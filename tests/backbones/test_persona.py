@@ -11,14 +11,16 @@ from torch.nn import functional as F
 import faceanon.backbones.persona as module
 import faceanon.landmarks.cast as cast_module
 from covered_faces import images, whole_faces, with_masks
-from faceanon.backbones.persona import Persona
-from faceanon.backbones.persona_cells import CLEAR, bytes_of, halved, soft_edge
+from faceanon.backbones.persona import Persona, numbers_of
+from faceanon.backbones.persona_cells import bytes_of, soft_edge
 from faceanon.data.files import read_photo
 from faceanon.errors import UserError
 from faceanon.key import Secret
 from faceanon.landmarks import redrawing
 from faceanon.models import load_backbone, load_into, save_backbone
 from faceanon.paths import checkpoints
+from faceanon.persona import use as use_module
+from faceanon.persona.use import CLEAR, targets_of
 from faceanon.sealed.coder import decode_cells
 from faceanon.testing import check_backbone
 from faceanon.types import Branches, Codes, FaceBatch
@@ -85,11 +87,11 @@ def like(persona, drawn, faces):
 def test_a_stranger_who_looks_like_the_person_is_drawn_again(faces, monkeypatch):
     persona = painting()
     key = persona.sample_key(1).expand(4, -1, -1)
-    monkeypatch.setattr(module, "ALIKE", 2.0)
+    monkeypatch.setattr(use_module, "ALIKE", 2.0)
     unchecked = persona.anonymize(faces, key)
     before = like(persona, unchecked, faces)
     limit = float(before.median())
-    monkeypatch.setattr(module, "ALIKE", limit)
+    monkeypatch.setattr(use_module, "ALIKE", limit)
     checked = persona.anonymize(faces, key)
     after = like(persona, checked, faces)
     suspicious = before >= limit
@@ -103,22 +105,23 @@ def test_a_stranger_who_looks_like_the_person_is_drawn_again(faces, monkeypatch)
 def test_of_the_strangers_the_most_natural_one_is_taken(faces, monkeypatch):
     persona = painting()
     key = persona.sample_key(1).expand(4, -1, -1)
-    monkeypatch.setattr(module, "ALIKE", 2.0)
-    monkeypatch.setattr(module, "MARGIN", 100.0)
+    monkeypatch.setattr(use_module, "ALIKE", 2.0)
+    monkeypatch.setattr(use_module, "MARGIN", 100.0)
     first = persona.anonymize(faces, key)
     torch.testing.assert_close(first, persona.decode(persona.edit(persona.encode(faces), key)))
-    monkeypatch.setattr(module, "MARGIN", 0.0)
+    monkeypatch.setattr(use_module, "MARGIN", 0.0)
     chosen = persona.anonymize(faces, key)
-    codes = persona.encode(faces)
-    painted, odd = persona._strangers(codes, key)
+    use = persona.use
+    seen = use._look(faces.numpy())
+    painted, odd = use._painted_strangers(seen, key.numpy())
     assert len(set(odd.argmin(0).tolist())) > 1
     for face, turn in enumerate(odd.argmin(0).tolist()):
-        wanted = persona._join(painted[turn], codes)[face]
-        torch.testing.assert_close(chosen[face], wanted, atol=2e-2, rtol=0)
-    margin = float((odd[0] - odd.min(0).values).median())
-    monkeypatch.setattr(module, "MARGIN", margin)
+        wanted = use._joined(seen.image, painted[turn], seen.mask)[face]
+        np.testing.assert_allclose(chosen[face].numpy(), wanted, atol=2e-2, rtol=0)
+    margin = float(np.median(odd[0] - odd.min(0)))
+    monkeypatch.setattr(use_module, "MARGIN", margin)
     kept = (persona.anonymize(faces, key) - first).abs().amax((1, 2, 3)) < 1e-3
-    assert kept.tolist() == (odd[0] - odd.min(0).values <= margin).tolist()
+    assert kept.tolist() == (odd[0] - odd.min(0) <= margin).tolist()
 
 
 @torch.no_grad()
@@ -132,8 +135,8 @@ def test_less_variety_moves_strangers_towards_the_mean_person(persona):
     torch.testing.assert_close(plain.edit(codes, key).identity, whole)
     nearer = persona.edit(codes, key).identity
     torch.testing.assert_close(space.kept(nearer), space.kept(whole))
-    torch.testing.assert_close(nearer @ space.free_basis, persona.variety * (whole @ space.free_basis))
-    assert 0 < persona.variety < 1
+    torch.testing.assert_close(nearer @ space.free_basis, persona.options.variety * (whole @ space.free_basis))
+    assert 0 < persona.options.variety < 1
     # A training sees the whole range.
     persona.train()
     torch.testing.assert_close(persona.edit(codes, key).identity, whole)
@@ -148,13 +151,17 @@ def test_every_other_stranger_has_nothing_of_the_person_either(persona):
     torch.manual_seed(0)
     space = persona.identities
     identity = torch.randn(3, space.size)
-    key = persona.sample_key(3)
-    codes = [persona.transform(persona._another(identity, key, turn), key) for turn in range(module.STRANGERS)]
+    key = persona.sample_key(1)
+    codes = []
+    for turn in range(use_module.STRANGERS):
+        other = torch.from_numpy(persona.use._another(identity.numpy(), key[0].numpy(), turn))
+        codes.append(persona.transform(other, key.expand(3, -1, -1)))
+    key = key.expand(3, -1, -1)
     torch.testing.assert_close(codes[0], persona.transform(identity, key))
     free = torch.stack([torch.nn.functional.normalize(code @ space.free_basis) for code in codes])
     own = torch.nn.functional.normalize(identity @ space.free_basis)
     assert (free * own).sum(2).abs().max() < 1e-4
-    for one in range(module.STRANGERS):
+    for one in range(use_module.STRANGERS):
         torch.testing.assert_close(space.kept(codes[one]), space.kept(identity), atol=1e-4, rtol=1e-4)
         for other in range(one):
             assert (free[one] * free[other]).sum(1).abs().max() < 0.6
@@ -166,9 +173,9 @@ def test_a_person_of_a_clip_gets_one_checked_code(faces, monkeypatch):
     # Of some keys the code that is turned back draws by 1e-3 another face.
     key = persona.sample_key(1, torch.Generator().manual_seed(0))
     mean = persona.encode(faces[:1]).identity[0]
-    monkeypatch.setattr(module, "ALIKE", 2.0)
+    monkeypatch.setattr(use_module, "ALIKE", 2.0)
     assert torch.equal(persona.unlike(faces[:1], mean, key), mean)
-    monkeypatch.setattr(module, "ALIKE", -2.0)
+    monkeypatch.setattr(use_module, "ALIKE", -2.0)
     other = persona.unlike(faces[:1], mean, key)
     before = like(persona, persona.anonymize_as(faces[:1], mean[None], key), faces[:1])
     after = like(persona, persona.anonymize_as(faces[:1], other[None], key), faces[:1])
@@ -180,15 +187,14 @@ def test_a_person_of_a_clip_gets_one_checked_code(faces, monkeypatch):
 def test_faces_of_a_clip_come_with_the_codes_of_their_originals(persona, faces, monkeypatch):
     identity = persona.encode(faces).identity
     key = persona.sample_key(len(faces))
-    wanted = persona.decode(persona.edit(persona.encode(faces).with_identity(identity), key))
     looks = []
     encode = persona.bundle.codec.encode
     monkeypatch.setattr(persona.bundle.codec, "encode", lambda image: (looks.append(1), encode(image))[1])
-    monkeypatch.setattr(persona.bundle, "recogniser", None)
     drawn, codes = persona.anonymize_as_with_codes(faces, identity, key)
     assert len(looks) == 1
     assert codes == persona.code_of(faces)
-    torch.testing.assert_close(drawn, wanted, equal_nan=True)
+    wanted = persona.decode(persona.edit(persona.encode(faces).with_identity(identity), key))
+    torch.testing.assert_close(drawn, wanted, atol=2e-2, rtol=0)
 
 
 @torch.no_grad()
@@ -307,33 +313,6 @@ def large_faces():
 
 
 @torch.no_grad()
-def test_one_model_paints_faces_of_two_sizes_and_brings_both_back(faces):
-    torch.manual_seed(0)
-    both = Persona(**SMALL, sizes=[128, 256]).eval()
-    assert both.image_size == 256
-    large = large_faces()
-    for pictures, cells in ((faces, 16), (large, 32)):
-        drawn, codes = both.anonymize_with_codes(pictures, both.sample_key(len(pictures)))
-        assert drawn.shape == pictures.shape
-        assert both.face_mask(pictures).shape[-1] == cells
-        back = both.recover_from(drawn, codes)
-        assert psnr(back, pictures).min() > 24
-    # Larger latents cost more bytes.
-    assert len(both.code_of(large)[0]) > 2 * len(both.code_of(faces)[0])
-
-
-@torch.no_grad()
-def test_layers_for_large_faces_leave_the_small_ones_as_they_were(persona, faces):
-    torch.manual_seed(1)
-    both = Persona(**SMALL, sizes=[128, 256]).eval()
-    missing, unknown = both.load_state_dict(persona.state_dict(), strict=False)
-    assert missing
-    assert not unknown
-    key = persona.sample_key(4)
-    torch.testing.assert_close(both.anonymize(faces, key), persona.anonymize(faces, key))
-
-
-@torch.no_grad()
 def test_a_large_face_is_painted_small_and_enlarged():
     shipped = painting()
     assert shipped.image_size == 128
@@ -442,8 +421,8 @@ def test_a_denied_password_s_stranger_is_unlike_whom_the_surroundings_ask_for(fa
     key = shipped.sample_key(1, torch.Generator().manual_seed(0)).expand(len(pictures), -1, -1)
     first = shipped.anonymize(pictures, key)
     # As if these very strangers were whom the surroundings ask for.
-    asked = shipped.bundle.recogniser(halved(first) if large else first)
-    monkeypatch.setattr(shipped, "_guessed", lambda codes: asked)
+    asked = shipped.bundle.recogniser(F.avg_pool2d(first, 2) if large else first).numpy()
+    monkeypatch.setattr(shipped.use, "_guessed", lambda seen: asked)
     denied = shipped.deny(pictures, key)
     # The same key without a guess gives these strangers themselves.
     assert like(shipped, denied, first).max() < 0.6
@@ -454,18 +433,17 @@ def test_a_denied_password_s_stranger_is_unlike_whom_the_surroundings_ask_for(fa
 @torch.no_grad()
 def test_who_might_be_below_a_face_is_guessed_from_what_surrounds_it(faces):
     shipped = load_backbone("persona_photo128")[0].eval()
-    codes = shipped.encode(faces)
-    guessed = shipped._guessed(codes)
+    seen = shipped.use._look(faces.numpy())
+    guessed = torch.from_numpy(shipped.use._guessed(seen))
     torch.testing.assert_close(guessed.norm(dim=1), torch.ones(len(faces)))
     # What lies under the mask, and whose code it is, are not looked at, but for sex, age and skin.
-    assert codes.mask is not None
-    blind = replace(codes, latents=codes.latents * (1 - codes.mask))
-    torch.testing.assert_close(shipped._guessed(blind), guessed, atol=1e-4, rtol=0)
+    blind = replace(seen, latents=seen.latents * (1 - seen.mask))
+    torch.testing.assert_close(torch.from_numpy(shipped.use._guessed(blind)), guessed, atol=1e-4, rtol=0)
     key = shipped.sample_key(1, torch.Generator().manual_seed(0)).expand(len(faces), -1, -1)
-    turned = codes.with_identity(shipped.identities.turned(codes.identity, key))
+    turned = replace(seen, code=shipped.use.space.turned(seen.code, key.numpy()))
     # A turn rounds the code's kept part, which bfloat16 makes larger on some processors: .9995 there. Where the code is
     # looked at, the turned one gives .97 to .99.
-    assert (shipped._guessed(turned) * guessed).sum(1).min() > 0.998
+    assert (torch.from_numpy(shipped.use._guessed(turned)) * guessed).sum(1).min() > 0.998
     # More like the people themselves than like each other's.
     real = shipped.bundle.recogniser(faces)
     own = (guessed * real).sum(1)
@@ -498,14 +476,14 @@ def test_a_face_of_the_cast_is_the_same_alone_in_a_batch_and_at_both_sizes(monke
 @torch.no_grad()
 def test_a_face_that_the_cast_would_not_hide_is_nan(faces, monkeypatch):
     shipped = load_backbone("persona_photo128")[0].eval()
-    look = module.target_of
+    look = use_module.target_of
 
     def mostly_left(picture, mesh, painted):
         target = look(picture, mesh, painted)
         return replace(target, hidden=False) if picture[0, 0, 0] == first else target
 
     first = bytes_of(faces[:1])[0, 0, 0, 0]
-    monkeypatch.setattr(module, "target_of", mostly_left)
+    monkeypatch.setattr(use_module, "target_of", mostly_left)
     drawn, codes = shipped.anonymize_with_codes(faces[:2], shipped.sample_key(2))
     assert drawn[0].isnan().all()
     assert drawn[1].isfinite().all()
@@ -521,9 +499,9 @@ def test_a_clip_keeps_its_donor_when_the_light_changes(faces):
     darker = (faces[:1] + 1) * 0.6 - 1
     numbers = []
     for frame in (faces[:1], darker):
-        codes, embedding, _ = shipped._look(frame)
-        turned = shipped.edit(codes.with_identity(checked[None]), key).identity
-        numbers.append(shipped._donors(shipped._targets(frame, codes), turned, embedding)[0][0])
+        seen = shipped.use._look(numbers_of(frame))
+        turned = shipped.use._new_code(numbers_of(checked[None]), numbers_of(key))
+        numbers.append(shipped.use._donors(targets_of(seen.image, seen), turned, seen.embedding)[0][0])
     assert numbers[0] == numbers[1]
     drawn = shipped.anonymize_as(faces[:1], checked[None], key)
     assert like(shipped, drawn, faces[:1]).max() < 0.3
@@ -544,34 +522,10 @@ def test_frames_of_a_clip_are_redrawn_in_either_size(faces, monkeypatch, side):
     assert drawn.shape == frame.shape
     assert codes == same
     off = (drawn - put_on).abs().mean(1)[0]
-    mask = shipped.face_mask(frame if side == 128 else module.halved(frame))[0, 0] > 0
+    mask = shipped.face_mask(frame if side == 128 else F.avg_pool2d(frame, 2))[0, 0] > 0
     within = F.interpolate(mask[None, None].float(), size=(side, side))[0, 0] > 0
     assert off[within].mean() > 0.01
     assert off[~within].max() == 0
-
-
-def test_a_model_may_do_without_enlarging():
-    assert Persona(**SMALL, enlarge=False).face_sizes == (128,)
-    assert Persona(**SMALL, enlarge=False, cast=True).face_sizes == (128, 256)
-    assert Persona(**SMALL, sizes=[256]).face_sizes == (256,)
-
-
-def test_faces_of_a_size_without_layers_are_refused():
-    with pytest.raises(UserError, match=r"\(128, 256\) px, not of \[96\]"):
-        Persona(**SMALL, sizes=[96])
-
-
-def test_a_model_for_small_faces_starts_one_for_both_sizes(persona, tmp_path):
-    save_backbone(persona, tmp_path / "small")
-    torch.manual_seed(1)
-    both = Persona(**SMALL, sizes=[128, 256])
-    before = {name: tensor.clone() for name, tensor in both.state_dict().items()}
-    load_into(both, tmp_path / "small")
-    own = persona.state_dict()
-    after = both.state_dict()
-    assert set(own) < set(after)
-    for name, tensor in after.items():
-        assert torch.equal(tensor, own.get(name, before[name])), name
 
 
 def test_a_model_that_is_used_otherwise_starts_a_training(persona, tmp_path):
@@ -584,7 +538,7 @@ def test_a_model_that_is_used_otherwise_starts_a_training(persona, tmp_path):
     assert not fresh.with_cast
 
 
-@pytest.mark.parametrize("settings", [{"hidden": 64, "sizes": [128, 256]}, {"hidden": 32, "sizes": [256]}])
+@pytest.mark.parametrize("settings", [{"hidden": 64}, {"hidden": 16}])
 def test_a_model_of_other_arguments_starts_none(persona, tmp_path, settings):
     save_backbone(persona, tmp_path / "small")
     with pytest.raises(UserError, match="use the same configuration"):
@@ -655,15 +609,6 @@ def test_sex_age_and_skin_come_from_what_the_picture_shows(persona, faces):
 
 
 @torch.no_grad()
-def test_a_large_picture_shows_the_same_looks(faces):
-    both = Persona(**SMALL, sizes=[128, 256]).eval()
-    large = large_faces()
-    small = torch.nn.functional.interpolate(large, size=(128, 128), mode="area")
-    kept = both.identities.kept
-    torch.testing.assert_close(kept(both.encode(large).identity)[:, :3], kept(both.encode(small).identity)[:, :3])
-
-
-@torch.no_grad()
 @pytest.mark.parametrize(("names", "sign"), [(("00005", "00009", "00023"), 1), (("00109", "00136", "00177"), -1)])
 def test_women_and_men_that_no_training_saw_look_like_it(persona, names, sign):
     pictures = np.stack([read_photo(SHIPPED / "pictures" / f"faker_{name}.jpg", 128)[0] for name in names])
@@ -691,7 +636,7 @@ def test_the_recognisers_maps_come_with_its_embedding(persona, faces):
 @torch.no_grad()
 def test_what_covers_a_face_stays_and_the_rest_comes_back(size):
     torch.manual_seed(0)
-    both = Persona(**SMALL, sizes=[128, 256]).eval()
+    both = Persona(**SMALL).eval()
     worn, taken = with_masks(whole_faces(size, 2))
     pictures = images(worn)
     drawn, codes = both.anonymize_with_codes(pictures, both.sample_key(2))

@@ -119,6 +119,10 @@ class Persona(Backbone):
         """Whether faces are put on."""
         return self.use.with_cast
 
+    @with_cast.setter
+    def with_cast(self, with_cast: bool) -> None:
+        self.use.with_cast = with_cast
+
     @property
     def redraws(self) -> bool:
         """Whether faces that were put on are redrawn; may be switched off."""

@@ -68,6 +68,12 @@ def window_of(mask: Tensor) -> Box:
     return cells_window(mask.detach().float().cpu().numpy())
 
 
+def wider(window: Box, side: int) -> Box:
+    """A window with one more cell around it, of a map of `side` cells."""
+    top, bottom, left, right = window
+    return max(top - 1, 0), min(bottom + 1, side), max(left - 1, 0), min(right + 1, side)
+
+
 def joined_in(window: Box, drawn: Tensor, mask: Tensor, image: Tensor) -> Tensor:
     """Pictures `(B, 3, S, S)` with `drawn`, the pixels of a window of cells, softly joined where a mask covers them."""
     rows, columns = pixels_of(window)

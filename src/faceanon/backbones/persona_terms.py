@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from faceanon.backbones.persona_cells import joined_in, points_of, window_of
+from faceanon.backbones.persona_cells import joined_in, points_of, wider, window_of
 from faceanon.landmarks.drawings import DRAWINGS, EXPRESSION
 from faceanon.landmarks.expression import expression_distance
 from faceanon.landmarks.looks import Looks
@@ -273,7 +273,7 @@ class PersonaTerms:
         The codec looks at the whole picture, though weakly: a window's pixels differ by 0.02 on average, which moves
         embeddings by a hundredth.
         """
-        window = window_of(mask)
+        window = wider(window_of(mask), mask.shape[-1])
         top, bottom, left, right = window
         drawn = self.bundle.codec.decode(painted[:, :, top:bottom, left:right])
         return joined_in(window, drawn, mask, image)

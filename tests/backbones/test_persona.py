@@ -372,12 +372,13 @@ def test_a_large_picture_without_a_face_is_nan():
 def test_the_cast_s_faces_are_unlike_the_person_and_unlike_each_other(faces, monkeypatch):
     shipped = load_backbone("persona_photo128")[0].eval()
     assert shipped.with_cast
-    first = shipped.anonymize(faces, shipped.sample_key(1).expand(4, -1, -1))
-    second = shipped.anonymize(faces, shipped.sample_key(1).expand(4, -1, -1))
+    draw = torch.Generator().manual_seed(0)
+    first = shipped.anonymize(faces, shipped.sample_key(1, draw).expand(4, -1, -1))
+    second = shipped.anonymize(faces, shipped.sample_key(1, draw).expand(4, -1, -1))
     assert like(shipped, first, faces).max() < 0.3
     assert like(shipped, first, second).mean() < like(shipped, first, first).mean() - 0.2
     monkeypatch.setattr(cast_module, "TRIES", 1)
-    key = shipped.sample_key(1).expand(4, -1, -1)
+    key = shipped.sample_key(1, draw).expand(4, -1, -1)
     unchecked = like(shipped, shipped.anonymize(faces, key), faces)
     monkeypatch.setattr(cast_module, "TRIES", 8)
     assert (like(shipped, shipped.anonymize(faces, key), faces) <= unchecked + cast_module.STEP).all()

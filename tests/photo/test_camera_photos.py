@@ -10,10 +10,11 @@ from made_photos import grid, people, placed, portrait
 
 from faceanon.key import Secret
 from faceanon.paths import checkpoints
+from faceanon.persona.light import LightPersona
 from faceanon.photo.align import geometry_from_points
 from faceanon.photo.views import TILE
 from faceanon.photo.yunet import YunetDetector
-from faceanon.pipeline.light import LightPipeline
+from faceanon.pipeline.photo import Pipeline
 
 GROUP = {"width": 700, "height": 500, "face": 24, "middles": grid(6, 4, 100, 80)}
 
@@ -97,7 +98,7 @@ def test_small_faces_in_large_photos_are_found(detector, width, height, face):
 
 
 def test_a_lying_person_is_replaced_and_comes_back():
-    pipeline = LightPipeline.load(checkpoints() / "persona_photo128")
+    pipeline = Pipeline(LightPersona(checkpoints() / "persona_photo128"))
     pipeline.detector = YunetDetector(threads=1)
     upright = placed(300, 300, 110, [(150, 150)])
     photo = np.ascontiguousarray(np.rot90(upright, 1))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 
 
-class Method(Protocol):
+class ArrayMethod(Protocol):
     """A method on arrays of float32; pictures are `(B, 3, S, S)` in [-1, 1], results are not clamped.
 
     Attributes:
@@ -93,7 +93,7 @@ class Method(Protocol):
 
 
 class TorchMethod:
-    """A backbone as a `Method`.
+    """A backbone as a `ArrayMethod`.
 
     Args:
         backbone: It is moved to the device, into eval mode.
@@ -135,7 +135,7 @@ class TorchMethod:
         return _array(result) if isinstance(result, self.torch.Tensor) else result
 
     def anonymize(self, image: Array, keys: Array) -> Array:
-        """As `Method` says, like all of these."""
+        """As `ArrayMethod` says, like all of these."""
         found: Array = self._run(self.backbone.anonymize, image, keys)
         return found
 

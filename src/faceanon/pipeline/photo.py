@@ -31,7 +31,7 @@ from faceanon.photo.file import LoadedPhoto, Photo, load_photo, read_manifest, t
 from faceanon.photo.policy import SMALL_FACES, Face, Policy, check_aligned, decide, hide, refuse_hopeless, squares
 from faceanon.photo.signature import fitted, signature_of
 from faceanon.pipeline.earlier import admitted, taken_back
-from faceanon.pipeline.method import Array, Method, TorchMethod
+from faceanon.pipeline.method import Array, ArrayMethod, TorchMethod
 from faceanon.pipeline.steps import Layers, Outcome, Row, Steps, bring_back_layer, change_layer, count_coarse
 from faceanon.sealed.envelope import WrongPasswordError
 from faceanon.sealed.manifests import opened_codes, with_codes
@@ -100,7 +100,7 @@ class Pipeline:
             from faceanon.files import state_sha256
 
             made = TorchMethod(cast("Backbone", backbone), device)
-            self.method: Method = made
+            self.method: ArrayMethod = made
             self.device = made.device
             self.weights = weights or state_sha256(made.backbone)
             self.name = name or "unnamed"

@@ -43,11 +43,7 @@ class Elsewhere(Pipeline):
 
     def __init__(self, *args, **options):
         super().__init__(*args, **options)
-        self.device = torch.device("cuda")
-
-    @torch.inference_mode()
-    def change(self, faces, keys, inverse=False):
-        return (self.backbone.recover if inverse else self.backbone.anonymize)(faces, keys)
+        self.method.on_processor = False
 
 
 class Counting(Pipeline):

@@ -15,8 +15,8 @@ from faceanon.landmarks.album import Album
 from faceanon.landmarks.cast import Cast
 from faceanon.models import load_backbone
 from faceanon.paths import checkpoints
+from faceanon.persona.light import LightPersona
 from faceanon.photo.file import load_photo
-from faceanon.pipeline.light import LightPipeline
 from faceanon.pipeline.many.folder import FolderRun, plan_folder
 from faceanon.pipeline.many.journal import JOURNAL_NAME, read_journal
 from faceanon.pipeline.many.meeting import casting, meet
@@ -52,7 +52,7 @@ def photos(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def quick():
-    return LightPipeline.load(checkpoints() / "persona_photo128")
+    return Pipeline(LightPersona(checkpoints() / "persona_photo128"))
 
 
 def start(pipeline, photos, target, password="hush", salt=bytes(16), names=None):
@@ -153,7 +153,7 @@ def test_a_killed_run_ends_as_an_uninterrupted_one(quick, photos, tmp_path, plac
     child = os.fork()
     if child == 0:
         try:
-            fresh = LightPipeline.load(checkpoints() / "persona_photo128")
+            fresh = Pipeline(LightPersona(checkpoints() / "persona_photo128"))
             run = start(fresh, photos, target)
             if place == "before the album":
                 run.watch = lambda photos: lambda: os.kill(os.getpid(), signal.SIGKILL)

@@ -1,7 +1,6 @@
-"""The light engine does what torch's does, and does it without torch."""
+"""Persona on onnxruntime's networks and on torch's: the same pictures, and without torch."""
 
 import hashlib
-import inspect
 import json
 import shutil
 import subprocess
@@ -11,38 +10,38 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 from safetensors.numpy import save
 
 from faceanon import cli
-from faceanon.backbones import persona, persona_cells
-from faceanon.backbones.classical import Blur
+from faceanon.backbones import persona
+from faceanon.backbones.classical import Blur, Mask, Pixelate
 from faceanon.backbones.persona import Persona
 from faceanon.commands import _files
 from faceanon.errors import UserError
 from faceanon.files import load_arrays
 from faceanon.interop.onnx.light import cases, graph_of
 from faceanon.key import Secret
-from faceanon.landmarks import looks, mesh, typical
+from faceanon.landmarks import looks, mesh
 from faceanon.landmarks.cast import Cast
-from faceanon.light import method as light_method
-from faceanon.light import pictures as light
+from faceanon.light import networks as runner
 from faceanon.light import processor
-from faceanon.light.method import LightPersona, read_card
 from faceanon.light.networks import UnfitError, check_layout, layout, layouts, open_graph
 from faceanon.losses import light as surfaces
-from faceanon.manifest import CropGeometry
 from faceanon.models import load_backbone, save_backbone
 from faceanon.networks import face_mesh, taef2
 from faceanon.networks.boxes import nms
 from faceanon.networks.layout import has_bfloat16 as asked_of_torch
 from faceanon.paths import checkpoints
+from faceanon.persona import cells as persona_cells
+from faceanon.persona import graphs
+from faceanon.persona import use as use_module
+from faceanon.persona.light import LightPersona, read_card
+from faceanon.persona.use import METHOD, PersonaUse
 from faceanon.photo.agreement import best
+from faceanon.photo.crop_paste import BLUR, CELLS, crops, obscured
 from faceanon.photo.file import load_photo, read_manifest
 from faceanon.photo.party import photo_party
 from faceanon.photo.policy import Policy
-from faceanon.photo.torch_pictures import TorchPictures
-from faceanon.pipeline.light import LightPipeline
 from faceanon.pipeline.photo import Pipeline
 from faceanon.sealed import faces as sealed_faces
 from faceanon.sealed.envelope import WrongPasswordError
@@ -66,7 +65,7 @@ def pipelines(method):
     method.bundle.__dict__["codec"] = method.bundle.build("codec").eval().requires_grad_(False)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(persona, "has_bfloat16", lambda: False)
-        yield heavy, LightPipeline.load(MODEL)
+        yield heavy, Pipeline(LightPersona(MODEL))
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +128,7 @@ def test_faces_left_as_they_are_put_on_are_other_pictures_in_both_engines_and_co
         monkeypatch.setattr(pipeline.backbone, "redraws", True)  # so that it is again after this test
         pipeline.leave_as_put_on()
         hidden.append(pipeline.anonymize_photo(photo, SECRET).photo)
-    assert "redrawer" not in pipelines[1].persona.networks
+    assert "redrawer" not in pipelines[1].backbone.needed
     assert np.abs(hidden[0].pixels.astype(int) - hidden[1].pixels).mean() < 0.1
     changed = (hidden[1].pixels != photo.pixels).any(-1)
     assert np.abs(redrawn.astype(int) - hidden[1].pixels)[changed].mean() > 2
@@ -146,7 +145,7 @@ def test_the_command_leaves_faces_as_they_are_put_on_where_it_is_told_to(tiny_bu
         asked.append(len(put_on))
         return put_on
 
-    monkeypatch.setattr(light_method, "redraw", watched)
+    monkeypatch.setattr(use_module, "redraw", watched)
     monkeypatch.setenv("FACEANON_PASSWORD", "a password that is long enough")
     words = ["anonymize", str(tmp_path / "in.png"), "--engine", "light"]
     assert cli.main([*words, str(tmp_path / "fast.png"), "--no-redraw"]) == 0
@@ -164,56 +163,46 @@ def test_the_command_leaves_faces_as_they_are_put_on_where_it_is_told_to(tiny_bu
 def test_codes_are_those_of_anonymizing_and_nobody_is_painted_for_them(pipelines, photo, side, monkeypatch):
     quick = pipelines[1]
     squares = [face.geometry for face in quick.faces(photo)]
-    crops = quick.pictures.crops(photo.pixels, squares, side)
-    wanted = [code for _, code in quick.draw(crops, quick.keys([SECRET] * len(crops)))]
+    faces = crops(photo.pixels, squares, side)
+    wanted = [code for _, code in quick.draw(faces, quick.keys([SECRET] * len(faces)))]
 
     def paint(*args):
         pytest.fail("a stranger was painted or put on")
 
-    monkeypatch.setattr(LightPersona, "_painted", paint)
+    monkeypatch.setattr(PersonaUse, "_painted", paint)
     monkeypatch.setattr(Cast, "put_on", paint)
-    assert quick.codes_of_faces(crops) == wanted
+    assert quick.method.code_of(faces) == wanted
 
 
 CONSTANTS = [
-    ("SIZE", persona.SIZES[0]),
-    ("LARGE", persona.SIZES[1]),
-    ("NOISE", persona.NOISE),
-    ("LEAST", persona_cells.LEAST),
-    ("CLEAR", persona_cells.CLEAR),
-    ("STRANGERS", persona.STRANGERS),
-    ("ALIKE", persona.ALIKE),
-    ("MARGIN", persona.MARGIN),
-    ("VARIETY", inspect.signature(Persona).parameters["variety"].default),
-    ("BLOCK", typical.BLOCK),
-    ("MOST_LOOKS", looks.MOST),
-    ("STIFFNESS", surfaces.STIFFNESS),
-    ("MESH_BOX", mesh.BOX),
-    ("MESH_SIDE", face_mesh.INPUT_SIZE),
-    ("PASSES", sealed_faces.PASSES),
-    ("REACH", taef2.REACH),
-    ("SHRINK", taef2.SHRINK),
+    (graphs.MOST_LOOKS, looks.MOST),
+    (graphs.MESH_BOX, mesh.BOX),
+    (graphs.MESH_SIDE, face_mesh.INPUT_SIZE),
+    (graphs.REACH, taef2.REACH),
+    (persona_cells.CELL, taef2.SHRINK),
+    (persona_cells.STIFFNESS, surfaces.STIFFNESS),
+    (use_module.PASSES, sealed_faces.PASSES),
 ]
-"""Numbers that stand in both engines, since the light one must not import torch's modules."""
+"""Numbers that stand twice, since what runs without torch must not import torch's modules."""
 
 
-@pytest.mark.parametrize(("name", "value"), CONSTANTS)
-def test_a_number_is_the_same_in_both_engines(name, value):
-    assert getattr(light_method, name) == value
+@pytest.mark.parametrize(("ours", "torch_s"), CONSTANTS)
+def test_a_number_is_the_same_without_torch(ours, torch_s):
+    assert ours == torch_s
 
 
 def test_the_graphs_are_for_the_classes_of_the_shipped_bundle(method):
-    assert f"{Persona.__module__}.{Persona.__qualname__}" == light_method.METHOD
+    assert f"{Persona.__module__}.{Persona.__qualname__}" == METHOD
     spec = method.bundle.spec["networks"]
-    assert {role: spec[role]["class"] for role in light_method.CLASSES} == light_method.CLASSES
-    assert spec["recogniser"]["input_size"] == light_method.RECOGNISER_SIDE
+    assert {role: spec[role]["class"] for role in graphs.CLASSES} == graphs.CLASSES
+    assert spec["recogniser"]["input_size"] == graphs.RECOGNISER_SIDE
 
 
 def test_painted_strangers_are_the_same_too(pipelines, photo):
     heavy, quick = pipelines
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(heavy.backbone, "with_cast", False)
-        patch.setattr(quick.persona, "with_cast", False)
+        patch.setattr(quick.backbone, "with_cast", False)
         hidden = [pipeline.anonymize_photo(photo, SECRET).photo.pixels.astype(int) for pipeline in pipelines]
     difference = np.abs(hidden[0] - hidden[1])
     assert difference.mean() < 0.1
@@ -235,40 +224,18 @@ def test_another_password_opens_nothing_and_draws_another_stranger_when_asked(pi
     assert np.abs(strangers[1] - photo.pixels).mean() > 1
 
 
-@pytest.mark.parametrize("side", [40.0, 90.0, 300.0])
-def test_crop_and_paste_agree_with_torch(side):
-    noise = np.random.default_rng(1).integers(0, 256, (260, 300, 3), dtype=np.uint8)
-    smooth = np.asarray(Image.fromarray(noise).resize((60, 50)).resize((300, 260), Image.Resampling.BICUBIC))
-    geometry = CropGeometry(150.0, 120.0, side / 2 * 0.98, side / 2 * 0.2)
-    torches = TorchPictures()
-    ours = light.LightPictures()
-    crop = torches.crops(smooth, [geometry], 128)
-    assert np.abs(ours.crops(smooth, [geometry], 128) - crop.numpy()).max() < 1e-3
-    face = (0.3 - crop[0]).clamp(-1, 1)
-    region = torch.zeros(128, 128)
-    region[30:100, 40:90] = 1
-    for chosen in (None, region):
-        pasted = []
-        for pictures, kind in ((torches, torch.Tensor), (ours, np.ndarray)):
-            photo = smooth.copy()
-            given = face if kind is torch.Tensor else face.numpy()
-            kept = chosen if chosen is None or kind is torch.Tensor else chosen.numpy()
-            pictures.paste(photo, given, geometry, region=kept)
-            pasted.append(photo.astype(int))
-        assert np.abs(pasted[0] - pasted[1]).max() <= 1
-
-
 @pytest.mark.parametrize("how", ["blur", "pixelate", "mask"])
-def test_small_faces_are_hidden_alike(how):
+def test_small_faces_are_hidden_as_by_the_classical_methods(how):
     face = np.random.default_rng(2).uniform(-1, 1, (3, 64, 64)).astype(np.float32)
-    theirs = TorchPictures().obscured(torch.from_numpy(face), how).numpy()
-    assert np.abs(light.LightPictures().obscured(face, how) - theirs).max() < 1e-4
+    classical = {"blur": Blur(region="picture", sigma=BLUR), "pixelate": Pixelate(region="picture", cells=CELLS)}
+    theirs = classical.get(how, Mask(region="picture")).obscured(torch.from_numpy(face)[None])[0].numpy()
+    assert np.abs(obscured(face, how) - theirs).max() < 1e-4
 
 
 def test_photos_of_small_faces_come_out_alike(pipelines, method, photo):
     policy = Policy(min_face=max(face.size for face in pipelines[1].faces(photo)) + 1)
     shown = []
-    for pipeline in (Pipeline(method, policy=policy), LightPipeline(LightPersona(MODEL), policy=policy)):
+    for pipeline in (Pipeline(method, policy=policy), Pipeline(LightPersona(MODEL), policy=policy)):
         outcome = pipeline.anonymize_photo(photo, SECRET)
         assert outcome.hidden == 3
         shown.append(outcome.photo.pixels.astype(int))
@@ -284,12 +251,12 @@ def test_boxes_are_thinned_out_as_torchvision_does():
     assert np.array_equal(best(boxes, scores, 0.3), wanted)
 
 
-def test_the_card_s_variety_holds_for_both_engines(method):
+def test_the_card_s_variety_holds_for_both(method):
     quick = LightPersona(MODEL)
-    assert quick.variety == method.variety
+    assert quick.options == method.options
     codes = torch.randn(2, method.identities.size, generator=torch.Generator().manual_seed(4))
     keys = method.sample_key(2)
-    turned = quick._nearer_to_mean(quick._turned(codes.numpy(), keys.numpy()))
+    turned = quick._new_code(codes.numpy(), keys.numpy())
     with torch.no_grad():
         wanted = method.edit(Codes(identity=codes), keys).identity.numpy()
     np.testing.assert_allclose(turned, wanted, atol=1e-4)
@@ -376,10 +343,10 @@ def test_what_needs_torch_says_what_to_install(tmp_path, monkeypatch, words):
 def test_a_model_that_the_graphs_do_not_fit_runs_on_torch_and_says_so(tmp_path, monkeypatch, capsys):
     monkeypatch.delenv("FACEANON_ENGINE", raising=False)
 
-    def unfit(path):
+    def unfit(self, path):
         raise UnfitError("weights has another layout than the graph of the painter that ships")
 
-    monkeypatch.setattr(LightPipeline, "load", unfit)
+    monkeypatch.setattr(LightPersona, "__init__", unfit)
     monkeypatch.setattr(_files, "load_with_torch", lambda model, device: (model, device))
     assert _files.load_pipeline(files()) == (None, "cpu")
     assert capsys.readouterr().err.count("\n") == 1
@@ -391,7 +358,7 @@ def test_the_environment_chooses_the_engine(monkeypatch):
     monkeypatch.setattr(_files, "load_with_torch", lambda model, device: "torch")
     monkeypatch.setenv("FACEANON_ENGINE", "torch")
     assert _files.load_pipeline(files()) == "torch"
-    assert isinstance(_files.load_pipeline(files(engine="light")), LightPipeline)
+    assert isinstance(_files.load_pipeline(files(engine="light")).backbone, LightPersona)
     monkeypatch.setenv("FACEANON_ENGINE", "steam")
     with pytest.raises(UserError, match="FACEANON_ENGINE is 'steam'"):
         _files.load_pipeline(files())
@@ -402,13 +369,13 @@ def test_many_photos_go_to_torch_where_it_is_installed_and_faster(monkeypatch):
     monkeypatch.setattr(_files, "load_with_torch", lambda model, device: "torch")
     monkeypatch.setattr(_files, "has_bfloat16", lambda: True)
     assert _files.load_pipeline(files(), photos=_files.MANY) == "torch"
-    assert isinstance(_files.load_pipeline(files(), photos=_files.MANY - 1), LightPipeline)
-    assert isinstance(_files.load_pipeline(files(engine="light"), photos=_files.MANY), LightPipeline)
+    assert isinstance(_files.load_pipeline(files(), photos=_files.MANY - 1).backbone, LightPersona)
+    assert isinstance(_files.load_pipeline(files(engine="light"), photos=_files.MANY).backbone, LightPersona)
     monkeypatch.setattr(_files, "has_bfloat16", lambda: False)
-    assert isinstance(_files.load_pipeline(files(), photos=_files.MANY), LightPipeline)
+    assert isinstance(_files.load_pipeline(files(), photos=_files.MANY).backbone, LightPersona)
     monkeypatch.setattr(_files, "has_bfloat16", lambda: True)
     monkeypatch.setattr(_files, "torch_installed", lambda: False)
-    assert isinstance(_files.load_pipeline(files(), photos=_files.MANY), LightPipeline)
+    assert isinstance(_files.load_pipeline(files(), photos=_files.MANY).backbone, LightPersona)
 
 
 @pytest.mark.parametrize(
@@ -441,7 +408,7 @@ def files(engine=None):
 
 
 def test_layouts_are_small_and_plain():
-    folder = Path(light.__file__).with_name("graphs")
+    folder = Path(runner.__file__).with_name("graphs")
     assert sum(path.stat().st_size for path in folder.iterdir()) < 250_000
     assert set(json.loads((folder / "layouts.json").read_text())) == set(layouts())
 

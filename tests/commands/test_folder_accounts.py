@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from faceanon.cli import main
-from faceanon.commands import _video, anonymize, recover
+from faceanon.commands import anonymize, recover
 from faceanon.commands._folder import look_into, outputs
 from faceanon.errors import UserError
 from faceanon.files import unfinished
@@ -277,7 +277,7 @@ def test_a_run_that_is_killed_in_a_film_goes_on(tmp_path, capsys, films, monkeyp
     assert made(tmp_path / "out") == [".faceanon-journal.jsonl", "a.mp4", "b.mp4"]
 
 
-def test_films_are_named_where_what_they_need_is_missing_or_not_theirs(tmp_path, capsys, monkeypatch):
+def test_films_are_named_where_an_option_is_for_photos_only(tmp_path, capsys):
     source = tmp_path / "in"
     write(source / "a.png")
     write(source / "b.mp4", b"film")
@@ -285,9 +285,6 @@ def test_films_are_named_where_what_they_need_is_missing_or_not_theirs(tmp_path,
     assert "--aligned is for photos only" in table(tmp_path / "out")["b.mp4"]["note"]
     assert call("recover", source, tmp_path / "exact", "--exact") == 2
     assert "--exact is for photos only" in capsys.readouterr().out
-    monkeypatch.setattr(_video.importlib.util, "find_spec", lambda name: None)
-    assert plain("anonymize", source, tmp_path / "bare") == 2
-    assert "videos need PyAV, which is not installed: pip install 'faceanon[train]'" in capsys.readouterr().out
 
 
 def test_endings_of_pictures_hold_no_films_and_nothing_that_other_programs_draw():

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from safetensors.numpy import save
 
 from faceanon import cli
@@ -46,6 +47,7 @@ from faceanon.pipeline.photo import Pipeline
 from faceanon.sealed import faces as sealed_faces
 from faceanon.sealed.envelope import WrongPasswordError
 from faceanon.types import Codes
+from torchless import WITHOUT, without_torch
 
 MODEL = checkpoints() / "persona_photo128"
 SECRET = Secret.random(5)
@@ -268,34 +270,6 @@ def test_weights_of_another_layout_are_refused_in_one_line():
         check_layout("painter", weights, "here")
 
 
-PROOF = """
-import sys
-class Without:
-    def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in ("torch", "torchvision", "lightning"):
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-sys.meta_path.insert(0, Without())
-import importlib.util
-found = importlib.util.find_spec
-importlib.util.find_spec = lambda name, package=None: None if name == "torch" else found(name, package)
-from faceanon.cli import main
-code = main(sys.argv[1:])
-assert "torch" not in sys.modules
-sys.exit(code)
-"""
-
-
-def without_torch(*words, password="a password that is long enough"):
-    """The command line in a process that cannot import torch."""
-    import os
-
-    env = {**os.environ, "FACEANON_PASSWORD": password}
-    env.pop("FACEANON_ENGINE", None)
-    return subprocess.run(
-        [sys.executable, "-c", PROOF, *map(str, words)], env=env, capture_output=True, text=True, check=False
-    )
-
-
 def test_a_photo_goes_there_and_back_where_torch_cannot_be_imported(tmp_path):
     photo_party().save(tmp_path / "in.png")
     hidden = tmp_path / "out.png"
@@ -319,6 +293,36 @@ def test_a_folder_goes_there_and_back_where_torch_cannot_be_imported(tmp_path):
         # The progress bar leaves an empty line.
         assert (done.returncode, done.stderr.strip()) == (0, "")
     assert len(list((tmp_path / "back").glob("*.png"))) == 2
+
+
+def test_a_chosen_person_is_left_where_torch_cannot_be_imported(tmp_path):
+    party = photo_party()
+    party.save(tmp_path / "in.png")
+    party.crop((0, 0, 284, 284)).save(tmp_path / "one.png")
+    done = without_torch("anonymize", tmp_path / "in.png", tmp_path / "out.png", "--exclude", tmp_path / "one.png")
+    assert done.returncode == 0, done.stderr
+    differ = (np.array(Image.open(tmp_path / "out.png")) != np.array(party)).any(-1)
+    assert not differ[:, :270].any()
+    assert differ[:, 284:554].any()
+    assert differ[:, 554:].any()
+
+
+def test_python_needs_no_torch_either(tmp_path):
+    program = """
+from faceanon import Pipeline
+from faceanon.key import Secret
+from faceanon.photo.party import photo_party
+pipeline = Pipeline.load("persona_photo128")
+hidden = pipeline.anonymize(photo_party(), Secret.random(0))
+assert pipeline.recover(hidden, Secret.random(0)).size == hidden.size
+try:
+    Pipeline.load("nobody")
+except Exception as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", WITHOUT + program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "no trained model nobody" in done.stdout
 
 
 @pytest.mark.parametrize(

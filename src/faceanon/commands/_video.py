@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from faceanon.commands._files import INSTALL, FileOptions, check_target
+from faceanon.commands._files import FileOptions, check_target
 from faceanon.errors import UserError
 
 if TYPE_CHECKING:
@@ -222,16 +221,6 @@ def anonymize_one(
     return 0
 
 
-def needs_av() -> None:
-    """Refuse where what reads videos is not installed.
-
-    Raises:
-        UserError: It is not.
-    """
-    if importlib.util.find_spec("av") is None:
-        raise UserError(f"videos need PyAV, which is not installed: {INSTALL}")
-
-
 def film_anonymizer(
     quality: QualityOptions, follow: FollowOptions, sidecar: bool, load: Callable[[], Pipeline]
 ) -> MakeFilm:
@@ -239,7 +228,6 @@ def film_anonymizer(
     loaded = cache(load)
 
     def film(source: Path, target: Path, password: Password, told: Told) -> FilmOutcome:
-        needs_av()
         from faceanon.pipeline.many.folder import FilmOutcome
         from faceanon.pipeline.video.anonymize import UncoveredError, anonymize_video, describe_missing
 
@@ -264,7 +252,6 @@ def film_recoverer(quality: QualityOptions, deniable: bool, load: Callable[[], P
     loaded = cache(load)
 
     def film(source: Path, target: Path, password: Password, told: Told) -> FilmOutcome:
-        needs_av()
         from faceanon.pipeline.many.folder import FilmOutcome
         from faceanon.pipeline.video.recover import recover_video
 

@@ -12,6 +12,7 @@ faces of many photos into one call of the backbone. Where there is only one phot
 
 from __future__ import annotations
 
+import importlib.util
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
@@ -126,7 +127,7 @@ class Pipeline:
         device: torch.device | str = "cpu",
         batch: int | None = None,
     ) -> Pipeline:
-        """A pipeline from a trained model.
+        """A pipeline from a trained model; where torch is not installed, Persona runs without it.
 
         Args:
             path: Folder of a trained model, or a `.ckpt`.
@@ -138,6 +139,13 @@ class Pipeline:
             UserError: If the model is missing or damaged, or an exported one does not run on the device.
         """
         # Here, since a pipeline over one's own backbone needs no store.
+        if importlib.util.find_spec("torch") is None:
+            from faceanon.persona.light import LightPersona, model_folder
+
+            folder = model_folder(path)
+            if folder is None:
+                raise UserError(f"no trained model {path}: give the folder of one, or persona_photo128, which ships")
+            return cls(LightPersona(folder), detector, batch=batch)
         from faceanon.models import load_backbone
 
         backbone, weights = load_backbone(path, device)

@@ -35,12 +35,12 @@ from faceanon.manifest import CropGeometry
 from faceanon.models import default_model
 from faceanon.networks.e4e import Encoder4Editing
 from faceanon.networks.stylegan2 import Generator
+from faceanon.persona.cells import Array
 from faceanon.photo.crop_paste import crop, paste
 from faceanon.photo.detect import Detector
 from faceanon.photo.file import LoadedPhoto, load_photo
 from faceanon.photo.metadata import encode
 from faceanon.pipeline.many.engine import run_tasks, usual_workers
-from faceanon.pipeline.method import Array
 from faceanon.pipeline.photo import CPU_BATCH, Pipeline
 from faceanon.pipeline.process import keep_memory
 from faceanon.pipeline.tasks import AnonymizeTask, Output

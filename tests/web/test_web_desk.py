@@ -279,7 +279,7 @@ def test_other_hosts_get_a_warning(capsys, monkeypatch, host, warned):
     def refuse(pipeline, settings):
         raise UserError(f"asked for {settings.host}")
 
-    monkeypatch.setattr("faceanon.commands.web.load_with_torch", lambda model, device: None)
+    monkeypatch.setattr("faceanon.commands.web.load_pipeline", lambda options, photos: None)
     monkeypatch.setattr("faceanon.web.server.serving", refuse)
     assert cli.main(["web", "--host", host]) == 2
     said = capsys.readouterr().err

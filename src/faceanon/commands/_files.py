@@ -8,7 +8,7 @@ import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from faceanon.errors import UserError
 from faceanon.light.processor import has_bfloat16
@@ -24,6 +24,26 @@ ENGINE_VARIABLE = "FACEANON_ENGINE"
 MANY = 8  # photos from which torch, which takes three seconds longer to start, is done sooner
 INSTALL = "pip install 'faceanon[train]'"
 MODEL_HELP = "folder of a trained model or of its ONNX export, or a .ckpt (default: persona_photo128, which ships)"
+
+
+class ModelOptions(Protocol):
+    """What of some options says which model runs, and where."""
+
+    @property
+    def model(self) -> str | None:
+        """Folder, shipped name or .ckpt; None for the model that ships."""
+
+    @property
+    def device(self) -> str:
+        """Where it computes."""
+
+    @property
+    def engine(self) -> str | None:
+        """`light` (onnxruntime), `torch`, or `auto`; None for what the environment says, else `auto`."""
+
+    @property
+    def shared(self) -> bool:
+        """Whether several processes work at once."""
 
 
 @dataclass(frozen=True)
@@ -153,7 +173,7 @@ def check_target(source: Path, target: Path, overwrite: bool) -> None:
         raise UserError(f"{target} exists; give --overwrite to replace it")
 
 
-def load_pipeline(files: FileOptions, torch_for: str | None = None, photos: int = 1) -> Pipeline:
+def load_pipeline(files: ModelOptions, torch_for: str | None = None, photos: int = 1) -> Pipeline:
     """The pipeline of `--model` on `--device`, without torch where that is possible and sooner done.
 
     Args:
@@ -216,18 +236,18 @@ def torch_installed() -> bool:
     return importlib.util.find_spec("torch") is not None
 
 
-def _model(files: FileOptions) -> str:
+def _model(files: ModelOptions) -> str:
     return DEFAULT_MODEL if files.model is None else files.model
 
 
-def _engine(files: FileOptions) -> str:
+def _engine(files: ModelOptions) -> str:
     engine = files.engine or os.environ.get(ENGINE_VARIABLE) or "auto"
     if engine not in ENGINES:
         raise UserError(f"{ENGINE_VARIABLE} is {engine!r:.40}; set it to {', '.join(ENGINES)}, or to nothing")
     return engine
 
 
-def _why_torch(files: FileOptions, torch_for: str | None) -> str | None:
+def _why_torch(files: ModelOptions, torch_for: str | None) -> str | None:
     """Why the light way does not apply, as a sentence; None where it may."""
     if torch_for is not None:
         return f"{torch_for} needs torch"

@@ -22,7 +22,7 @@ import sys
 import threading
 from dataclasses import dataclass
 
-from faceanon.commands._files import MODEL_HELP, load_with_torch
+from faceanon.commands._files import MANY, MODEL_HELP, load_pipeline
 from faceanon.commands._run import quiet_pictures
 from faceanon.commands._typed import typed
 from faceanon.errors import UserError
@@ -50,6 +50,15 @@ class WebOptions:
     max_upload: int
     rate: int
 
+    @property
+    def engine(self) -> None:
+        """None: whatever is sooner done."""
+
+    @property
+    def shared(self) -> bool:
+        """Whether several processes work at once: a page has one."""
+        return False
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this command's arguments."""
@@ -75,7 +84,8 @@ def run(args: argparse.Namespace) -> int:
     _check(options)
     quiet_pictures()
     print("faceanon: loading the model and the page ...", file=sys.stderr, flush=True)
-    pipeline = load_with_torch(options.model, options.device)
+    # Many pictures may come.
+    pipeline = load_pipeline(options, photos=MANY)
     # Here: what it imports comes with the extra `web`, whose absence `_check` has named by now.
     from faceanon.web.server import WebSettings, serving
 

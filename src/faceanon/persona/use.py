@@ -63,6 +63,7 @@ from faceanon.persona.cells import (
     uncovered,
     window_of,
 )
+from faceanon.persona.method import ArrayMethod
 from faceanon.persona.networks import FINDING, LOOKING, PAINTING, RECOVERING, REDRAWING, PersonaNetworks
 from faceanon.persona.space import CodeSpace
 from faceanon.sealed.coder import CELL, decode_cells, encode_cells
@@ -157,7 +158,7 @@ class SeenFaces:
     mesh: Array
 
 
-class PersonaUse:
+class PersonaUse(ArrayMethod):
     """The method for photographs on some networks.
 
     Pictures are `(B, 3, S, S)` float32 in [-1, 1], of 128 or 256 px. Faces are looked at, and redrawn or painted, at
@@ -180,8 +181,7 @@ class PersonaUse:
     on_processor = True
     works_through_codes = True
     image_size = SIZE
-    face_sizes: tuple[int, ...] = (SIZE, LARGE)
-    framing: dict[str, float]
+    face_sizes = (SIZE, LARGE)
 
     def __init__(self, networks: PersonaNetworks, space: CodeSpace, options: PersonaOptions) -> None:
         self.networks = networks
@@ -233,10 +233,6 @@ class PersonaUse:
     def deny(self, image: Array, keys: Array) -> Array:
         """Other strangers for anonymized pictures: unlike the first, and the persons as far as the pictures tell."""
         return self._strangers(image, keys, guess=True)[0]
-
-    def recover(self, image: Array, keys: Array) -> Array:
-        """Refuse: a key alone brings nobody back."""
-        raise NotImplementedError("Persona's way back is the sealed code: use recover_from")
 
     def code_of(self, image: Array) -> list[bytes]:
         """The codes of faces, which are not changed."""
@@ -310,10 +306,6 @@ class PersonaUse:
             if alike < ALIKE:
                 break
         return best
-
-    def recover_as(self, image: Array, identity: Array, keys: Array) -> Array:
-        """Refuse, as `recover`."""
-        return self.recover(image, keys)
 
     def anonymize_as(self, image: Array, identity: Array, keys: Array) -> tuple[Array, list[bytes]]:
         """Frames of a clip with the strangers of codes `(B, 64)` under keys, and the codes of the originals."""

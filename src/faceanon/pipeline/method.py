@@ -1,14 +1,15 @@
-"""What a pipeline asks of a method, on arrays: `persona.use` is one, `TorchMethod` makes one of a backbone."""
+"""A backbone of torch as a method on arrays."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from faceanon.key import Secret
+from faceanon.persona.cells import Array
+from faceanon.persona.method import ArrayMethod
 
 # A pipeline without torch must not import it.
 if TYPE_CHECKING:
@@ -17,91 +18,23 @@ if TYPE_CHECKING:
 
     from faceanon.backbones.base import Backbone
 
-Array = NDArray[Any]
 
-
-class ArrayMethod(Protocol):
-    """A method on arrays of float32; pictures are `(B, 3, S, S)` in [-1, 1], results are not clamped.
-
-    Attributes:
-        method: Its class, for manifests.
-        sealed: Whether its way back is a code beside the picture.
-        reversible: Whether there is a way back.
-        on_processor: Whether it computes on the processor, where other threads take cores from it.
-        works_through_codes: Whether a clip's frames can share one identity code.
-        image_size: Side of the faces that it is made for, in pixels.
-        face_sizes: Sides of all the faces that it takes, rising.
-        framing: Where the faces it knows lie; arguments of `photo.align.reframed`.
-    """
-
-    method: str
-    sealed: bool
-    reversible: bool
-    on_processor: bool
-    works_through_codes: bool
-    image_size: int
-    face_sizes: tuple[int, ...]
-    framing: dict[str, float]
-
-    def prepare(self, inverse: bool) -> None:
-        """Begin to open what anonymizing or, with `inverse`, recovering will need."""
-        ...
-
-    def key(self, secret: Secret) -> Array:
-        """The key of a password, `(*key_shape)`."""
-        ...
-
-    def anonymize(self, image: Array, keys: Array) -> Array:
-        """Other people in the place of these; NaN where it can draw nobody."""
-        ...
-
-    def anonymize_with_codes(self, image: Array, keys: Array) -> tuple[Array, list[bytes]]:
-        """As `anonymize`, of a sealed method with the codes of the originals."""
-        ...
-
-    def deny(self, image: Array, keys: Array) -> Array:
-        """Of a sealed method: other strangers for anonymized pictures."""
-        ...
-
-    def recover(self, image: Array, keys: Array) -> Array:
-        """Of any other: the persons, under the right keys."""
-        ...
-
-    def code_of(self, image: Array) -> list[bytes]:
-        """Of a sealed method: the codes of originals, not yet encrypted."""
-        ...
-
-    def recover_from(self, image: Array, codes: Sequence[bytes]) -> Array:
-        """Of a sealed method: the persons, from the codes."""
-        ...
-
-    def identities(self, image: Array, inverse: bool = False) -> Array | None:
-        """Identity codes `(B, ...)`, with `inverse` of anonymized faces; None where they hold pose and light too."""
-        ...
-
-    def unlike(self, image: Array, identity: Array, key: Array) -> Array:
-        """A code from which a key gets a stranger unlike the person in all of some frames."""
-        ...
-
-    def anonymize_as(self, image: Array, identity: Array, keys: Array) -> tuple[Array, list[bytes]]:
-        """Frames with the strangers of identity codes, of a sealed method with the codes of the originals."""
-        ...
-
-    def recover_as(self, image: Array, identity: Array, keys: Array) -> Array:
-        """Of a method that is not sealed: frames with the persons of strangers' identity codes."""
-        ...
-
-
-class TorchMethod:
-    """A backbone as a `ArrayMethod`.
+class TorchMethod(ArrayMethod):
+    """A backbone as an `ArrayMethod`.
 
     Args:
         backbone: It is moved to the device, into eval mode.
         device: Where it runs.
+        name: Of the model.
+        weights: SHA-256 of its weights; hashed here when None.
     """
 
-    def __init__(self, backbone: Backbone, device: torch.device | str) -> None:
+    def __init__(
+        self, backbone: Backbone, device: torch.device | str, name: str = "unnamed", weights: str | None = None
+    ) -> None:
         import torch
+
+        from faceanon.files import state_sha256
 
         self.torch = torch
         self.device = torch.device(device)
@@ -109,6 +42,8 @@ class TorchMethod:
         if (bundle := getattr(backbone, "bundle", None)) is not None:
             # Frozen networks lie outside the module tree.
             bundle.to(self.device)
+        self.name = name
+        self.weights = weights or state_sha256(backbone)
         self.method = backbone.method
         self.sealed = backbone.sealed
         self.reversible = backbone.reversible
@@ -117,9 +52,6 @@ class TorchMethod:
         self.image_size = backbone.image_size
         self.face_sizes = backbone.face_sizes
         self.framing = backbone.framing
-
-    def prepare(self, inverse: bool) -> None:
-        """Nothing: a backbone has its networks."""
 
     def key(self, secret: Secret) -> Array:
         """The key of a password."""
@@ -135,7 +67,7 @@ class TorchMethod:
         return _array(result) if isinstance(result, self.torch.Tensor) else result
 
     def anonymize(self, image: Array, keys: Array) -> Array:
-        """As `ArrayMethod` says, like all of these."""
+        """As in the base, like all of these."""
         found: Array = self._run(self.backbone.anonymize, image, keys)
         return found
 

@@ -26,13 +26,15 @@ from PIL import Image
 from faceanon.errors import UserError
 from faceanon.key import KdfParameters, Secret
 from faceanon.manifest import CropGeometry, HiddenFace, Manifest
+from faceanon.persona.cells import Array
+from faceanon.persona.method import ArrayMethod
 from faceanon.photo.align import arrange_layers, whole_picture
 from faceanon.photo.detect import Detector, shipped_detector
 from faceanon.photo.file import LoadedPhoto, Photo, load_photo, read_manifest, to_image
 from faceanon.photo.policy import SMALL_FACES, Face, Policy, check_aligned, decide, hide, refuse_hopeless, squares
 from faceanon.photo.signature import fitted, signature_of
 from faceanon.pipeline.earlier import admitted, taken_back
-from faceanon.pipeline.method import Array, ArrayMethod, TorchMethod
+from faceanon.pipeline.method import TorchMethod
 from faceanon.pipeline.steps import Layers, Outcome, Row, Steps, bring_back_layer, change_layer, count_coarse
 from faceanon.sealed.envelope import WrongPasswordError
 from faceanon.sealed.manifests import opened_codes, with_codes
@@ -42,7 +44,6 @@ if TYPE_CHECKING:
     import torch
 
     from faceanon.backbones.base import Backbone
-    from faceanon.persona.light import LightPersona
     from faceanon.photo.people import People
 
 # A CPU is no faster with more, and stands idle until the first batch is found.
@@ -58,7 +59,7 @@ class Pipeline:
     """A method with everything around it that a photo needs.
 
     Args:
-        backbone: The method: a backbone of torch, or Persona without torch (`persona.light`).
+        backbone: The method: a backbone of torch, or one on arrays, such as Persona without torch (`persona.light`).
         detector: Finds the faces; when None YuNet or MTCNN, as `Pipeline.detector` says, built at first use.
         weights: SHA-256 of the method's weights, 64 hex digits; recovery demands the same. Its own when None.
         name: Name of the model, for people; the method's own when None.
@@ -88,7 +89,7 @@ class Pipeline:
 
     def __init__(
         self,
-        backbone: Backbone | LightPersona,
+        backbone: Backbone | ArrayMethod,
         detector: Detector | None = None,
         weights: str | None = None,
         name: str | None = None,
@@ -96,19 +97,14 @@ class Pipeline:
         batch: int | None = None,
         policy: Policy | None = None,
     ) -> None:
-        # Torch's own class is not at hand where torch is not.
-        if hasattr(backbone, "state_dict"):
-            from faceanon.files import state_sha256
-
-            made = TorchMethod(cast("Backbone", backbone), device)
-            self.method: ArrayMethod = made
-            self.device = made.device
-            self.weights = weights or state_sha256(made.backbone)
-            self.name = name or "unnamed"
-        else:
+        if isinstance(backbone, ArrayMethod):
             self.method = backbone
-            self.weights = weights or backbone.weights
-            self.name = name or backbone.name
+        else:
+            made = TorchMethod(backbone, device, name or "unnamed", weights)
+            self.device = made.device
+            self.method = made
+        self.weights = weights or self.method.weights
+        self.name = name or self.method.name
         # For whoever asks more of a method than a pipeline does: studies, which run on torch.
         self.backbone = cast("Backbone", backbone)
         self.batch = batch or (CPU_BATCH if self.on_processor else BATCH)
@@ -531,7 +527,7 @@ class Pipeline:
             UserError: If the method is not reversible, or the weights differ.
         """
         if not self.method.reversible:
-            raise UserError(f"{type(self.backbone).__name__} cannot recover faces; nothing brings {name} back")
+            raise UserError(f"{self.method.method.rpartition('.')[2]} cannot recover faces; nothing brings {name} back")
         if not self.made(manifest.weights):
             theirs = f"{manifest.model} ({manifest.weights[:12]})"
             ours = f"{self.name} ({self.weights[:12]})"

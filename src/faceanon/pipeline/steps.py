@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from faceanon.errors import UserError
 from faceanon.manifest import CropGeometry
+from faceanon.persona.cells import Array
 from faceanon.photo.align import whole_picture
 from faceanon.photo.crop_paste import FEATHER, changed_region, crops, paste
 from faceanon.photo.file import LoadedPhoto
 from faceanon.photo.policy import Face
-from faceanon.pipeline.method import Array
 from faceanon.sealed.coder import CELL, rows_of_code
 
 MOST_FACES = 64  # of one photo held at once, however many a manifest claims

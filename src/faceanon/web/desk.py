@@ -12,11 +12,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from faceanon.backbones.classical import Blur, Mask, Pixelate
 from faceanon.errors import UserError
 from faceanon.key import KdfParameters, Password
 from faceanon.photo.manifests import manifest_of
 from faceanon.pipeline.file import anonymize_file, recover_file
+from faceanon.pipeline.obscuring import ObscuringMethod
 from faceanon.pipeline.photo import NoFaceError, Pipeline
 from faceanon.pipeline.steps import Outcome
 from faceanon.web.limits import RateLimit
@@ -42,13 +42,10 @@ class Reply:
 
 def methods(pipeline: Pipeline) -> dict[str, Pipeline]:
     """The model and three classical methods, which are cheap and give nothing back; all share the detector."""
-    bundle = getattr(pipeline.backbone, "bundle", None)
-    # An exported model has no bundle; of the bundle only the size of the pictures matters here.
-    where = "photo128" if bundle is None else str(bundle.folder)
-    classical = {"blur": Blur(where, sigma=0.12), "pixelate": Pixelate(where, cells=5), "mask": Mask(where)}
     others = {}
-    for name, backbone in classical.items():
-        others[name] = Pipeline(backbone, pipeline.detector, name=name, device=pipeline.device, policy=pipeline.policy)
+    for name in ("blur", "pixelate", "mask"):
+        method = ObscuringMethod(name, pipeline.method)
+        others[name] = Pipeline(method, pipeline.detector, policy=pipeline.policy)
     return {OWN: pipeline, **others}
 
 
@@ -165,21 +162,21 @@ def _faces(count: int) -> str:
 
 def _hidden(outcome: Outcome, pipeline: Pipeline, seconds: float) -> str:
     drawn = outcome.faces - outcome.hidden
-    what = "replaced by strangers" if pipeline.backbone.reversible else f"hidden for good by {pipeline.name}"
+    what = "replaced by strangers" if pipeline.method.reversible else f"hidden for good by {pipeline.name}"
     parts = [f"{_faces(drawn)} {what} in {seconds:.1f} s"]
     if outcome.hidden:
         parts.append(f"{_faces(outcome.hidden)} hidden for good, too small or unfit for the model")
-    if outcome.coarse and pipeline.backbone.reversible:
+    if outcome.coarse and pipeline.method.reversible:
         parts.append(f"{outcome.coarse} smaller than the model's faces, so recovered less exactly")
     return "; ".join(parts) + ". Look at it before you pass it on: a face that was not found stays as it was."
 
 
 def _shown(outcome: Outcome, pipeline: Pipeline, seconds: float) -> str:
-    what = "brought back" if pipeline.backbone.sealed else "drawn as this password says"
+    what = "brought back" if pipeline.method.sealed else "drawn as this password says"
     line = f"{_faces(outcome.faces)} {what} in {seconds:.1f} s"
     if outcome.hidden:
         line += f"; {_faces(outcome.hidden)} had been hidden for good"
     # Only a model without sealed codes draws strangers under a wrong password; the others refuse it.
-    if pipeline.backbone.sealed:
+    if pipeline.method.sealed:
         return line + "."
     return line + ". If these are strangers, the password is another one."

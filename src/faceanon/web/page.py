@@ -131,7 +131,7 @@ def _anonymize_tab(desk: Desk, look: Look) -> tuple[gr.Image, gr.Button]:
     # Gradio fills in the request by its annotation; it is no input of the page.
     def work(file: str | None, word: str | None, name: str, request: gr.Request) -> tuple[Any, ...]:
         reply = desk.anonymize(file, word or "", name, _client(request))
-        back = reply.file is not None and desk.pipelines[name].backbone.reversible
+        back = reply.file is not None and desk.pipelines[name].method.reversible
         return (*_shown(reply), gr.Button(visible=back))
 
     _run_on([button.click, password.submit], work, [photo, password, method], [result, line, download, onward])
@@ -261,7 +261,7 @@ def _client(request: gr.Request) -> str:
 def _label(name: str, pipeline: Pipeline) -> str:
     if name != OWN:
         return LABELS[name]
-    return f"A stranger's face, {'brought back by the password' if pipeline.backbone.reversible else 'for good'}"
+    return f"A stranger's face, {'brought back by the password' if pipeline.method.reversible else 'for good'}"
 
 
 def _line(text: str, kind: str) -> str:
@@ -269,7 +269,7 @@ def _line(text: str, kind: str) -> str:
 
 
 def _header(pipeline: Pipeline) -> str:
-    sizes = " or ".join(map(str, pipeline.backbone.face_sizes))
+    sizes = " or ".join(map(str, pipeline.method.face_sizes))
     about = f"Model: <b>{html.escape(pipeline.name)}</b>, faces of {sizes} px."
     return (
         '<header class="fa-head"><h1>faceanon</h1><p>Every face becomes a stranger\'s. The password, and nothing '
@@ -279,7 +279,7 @@ def _header(pipeline: Pipeline) -> str:
 
 
 def _notes(pipeline: Pipeline) -> str:
-    notes = NOTES | (SEALED_NOTE if pipeline.backbone.sealed else SILENT_NOTE)
+    notes = NOTES | (SEALED_NOTE if pipeline.method.sealed else SILENT_NOTE)
     sections = []
     for title, text in notes.items():
         sections.append(f"<section><h3>{title}</h3><p>{text}</p></section>")

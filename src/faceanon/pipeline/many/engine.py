@@ -28,7 +28,7 @@ import numpy as np
 
 from faceanon.errors import UserError
 from faceanon.key import Secret
-from faceanon.pipeline.method import Array
+from faceanon.persona.cells import Array
 from faceanon.pipeline.photo import Pipeline
 from faceanon.pipeline.steps import Outcome, Row, Steps
 from faceanon.pipeline.tasks import Task

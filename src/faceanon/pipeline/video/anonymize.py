@@ -14,10 +14,10 @@ from pathlib import Path
 from faceanon.errors import UserError
 from faceanon.files import write_atomic
 from faceanon.key import Password
+from faceanon.persona.cells import Array
 from faceanon.photo.align import framed_square
 from faceanon.photo.detect import Detection
 from faceanon.photo.metadata import sidecar_of
-from faceanon.pipeline.method import Array
 from faceanon.pipeline.photo import NoFaceError, Pipeline
 from faceanon.pipeline.video.codes import CodeWriter, new_codes
 from faceanon.pipeline.video.faces import Change

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from faceanon.key import Secret
 from faceanon.manifest import CropGeometry
+from faceanon.persona.cells import Array
 from faceanon.photo.align import arrange_layers
 from faceanon.photo.crop_paste import changed_region, crop, paste
-from faceanon.pipeline.method import Array
 from faceanon.pipeline.photo import Pipeline
 
 Places = Sequence[tuple[int, CropGeometry]]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from faceanon.pipeline.method import Array
+from faceanon.persona.cells import Array
 
 
 @dataclass

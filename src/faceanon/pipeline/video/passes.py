@@ -10,8 +10,8 @@ import numpy as np
 
 from faceanon.errors import UserError
 from faceanon.manifest import CropGeometry
+from faceanon.persona.cells import Array
 from faceanon.photo.crop_paste import crop
-from faceanon.pipeline.method import Array
 from faceanon.pipeline.threads import in_order, threads
 from faceanon.pipeline.video.faces import Change, IdentityMeans, Replaced, replace_faces
 from faceanon.pipeline.video.frames import Frame, VideoInfo, read_frames

@@ -10,8 +10,8 @@ import numpy as np
 
 from faceanon.errors import UserError
 from faceanon.manifest import CropGeometry
+from faceanon.persona.cells import Array
 from faceanon.photo.crop_paste import crop
-from faceanon.pipeline.method import Array
 from faceanon.pipeline.photo import Pipeline
 from faceanon.pipeline.video.faces import Change, IdentityMeans
 from faceanon.pipeline.video.frames import Frame, read_frames

@@ -23,6 +23,7 @@ from faceanon.photo.detect import Detection
 from faceanon.photo.file import load_photo, read_manifest
 from faceanon.pipeline import Pipeline
 from fakes import FixedDetector, KeyedTint, SealedPatch
+from torchless import WITHOUT
 
 missing = [name for name in ("gradio", "zxcvbn") if importlib.util.find_spec(name) is None]
 pytestmark = pytest.mark.skipif(bool(missing), reason=f"not installed: {' and '.join(missing)}")
@@ -331,3 +332,26 @@ def test_no_visitor_makes_the_page_fetch_an_address(tmp_path):
     for line in lines:
         assert line.startswith("this page fetches nothing; choose a file ")
         assert line.endswith("photo.png")
+
+
+def test_the_page_s_methods_need_no_torch(tmp_path):
+    program = """
+from pathlib import Path
+from faceanon.commands._files import MANY, load_pipeline
+from faceanon.commands.web import WebOptions
+from faceanon.photo.party import photo_party
+from faceanon.web.desk import OWN, Desk, methods
+from faceanon.web.limits import RateLimit
+import sys
+photo_party().save("in.png")
+options = WebOptions(None, "cpu", "127.0.0.1", 0, 20, 20)
+desk = Desk(methods(load_pipeline(options, photos=MANY)), Path.cwd(), RateLimit(20, 60))
+for name in (OWN, "blur"):
+    reply = desk.anonymize("in.png", "a password that is long enough", name, "me")
+    assert reply.line.startswith("3 faces "), reply.line
+assert "torch" not in sys.modules
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT + program], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")

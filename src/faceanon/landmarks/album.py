@@ -2,7 +2,7 @@
 
     embeddings of all faces --grouped--> persons with several photos --cast--> one donor for each: an `Album`
 
-Nothing here needs torch; both engines share it.
+Nothing here needs torch.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Donors with closed lips are put on everybody, those with open lips on people who laugh too. The mirror image of a donor
 is put on who is turned to the other side.
 
-Nothing here needs torch; both engines share it.
+Nothing here needs torch.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ class Cast:
         turned = np.abs(np.abs(self.turns[donors]) - abs(appearance.turn))
         held = MOUTH * mouth + TURN * np.maximum(turned - SAME_TURN, 0)
         costs = person + held + BRIGHTNESS * np.abs(brightness) + COLOUR * colour
-        # Stable: of two donors of equal cost both engines take the same one, or their strangers would differ.
+        # Stable: of two donors of equal cost every machine takes the same one, or strangers would differ.
         order = np.argsort(costs, kind="stable")
         fit = int((costs <= costs[order[0]] + MISFIT).sum())
         return donors[order[: min(max(fit, FEWEST), FITTING)]]

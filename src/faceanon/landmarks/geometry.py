@@ -1,6 +1,6 @@
 """Measures of a face's points, and the pixels that they enclose.
 
-Nothing here needs torch; both engines share it. Pictures are RGB `(S, S, 3)` uint8, points are in pixels, x before y.
+Nothing here needs torch. Pictures are RGB `(S, S, 3)` uint8, points are in pixels, x before y.
 """
 
 from __future__ import annotations

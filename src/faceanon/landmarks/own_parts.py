@@ -2,7 +2,7 @@
 
 Lips that speak or laugh cannot be lent: a donor's are of another shape, and teeth of another photograph show as such.
 
-Nothing here needs torch; both engines share it.
+Nothing here needs torch.
 """
 
 from __future__ import annotations

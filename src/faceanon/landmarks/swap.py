@@ -3,7 +3,7 @@
     donor's picture --triangles of the mesh--> its face in the other's pose --log colours--> in the other's light
     --colours that meet at the edge--> in the other's picture, but for what stays the person's own (`own_parts`)
 
-Nothing here needs torch; both engines share it. Pictures are RGB `(S, S, 3)` uint8 in FFHQ's frame, points are in
+Nothing here needs torch. Pictures are RGB `(S, S, 3)` uint8 in FFHQ's frame, points are in
 pixels.
 """
 

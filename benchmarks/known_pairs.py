@@ -91,7 +91,7 @@ def main() -> None:
     """Print the table."""
     torch.manual_seed(0)
     keys = int(sys.argv[1]) if len(sys.argv) > 1 else 3
-    turn = KeyedTurn(LENGTH, LENGTH)
+    turn = KeyedTurn(LENGTH)
     maps: dict[str, tuple[KeyedTurn | KeyedFlow, int]] = {"linear turn": (turn, 20 * LENGTH)}
     for grades in ((20,), (12, 8)):
         for swing in (0.0, 0.3, 0.4, 0.5, 0.7):

@@ -1,9 +1,9 @@
 """Private names of torch and Lightning that faceanon uses: the one file to look at when either is updated.
 
 Seen in torch 2.15.0 and Lightning 2.6.6. Each function says what has no public way. Of Gradio nothing private is used.
-Four methods that are private too stand where their class is, since Python finds them by name: `_apply` of
-`networks.frozen.Frozen`, `_load_from_state_dict` of `networks.keyed_flow.KeyedFlow`, `__torch_dispatch__` of
-`bench.probe.FlopCounter`, and `_parse_ckpt_path` of `training.cli.FaceAnonCLI`.
+Three methods that are private too stand where their class is, since Python finds them by name: `_apply` of
+`networks.frozen.Frozen`, `__torch_dispatch__` of `bench.probe.FlopCounter`, and `_parse_ckpt_path` of
+`training.cli.FaceAnonCLI`.
 """
 
 from __future__ import annotations

@@ -52,8 +52,8 @@ class Persona(Backbone):
         bundle: Folder or name of a bundle of faces of 128 px, with the roles `codec`, `recogniser` and
             `identity_space`.
         hidden: Length of the painter's condition.
-        covers: Whether what covers a part of the face (medical masks, hands, hair, dark glasses) stays. More of this and
-            the next ones is in `persona.use.PersonaOptions`.
+        covers: Whether what covers a part of the face (medical masks, hands, hair, dark glasses) stays. More of
+            this and the next ones is in `persona.use.PersonaOptions`.
         variety: How far strangers lie from the mean person, in (0, 1].
         cast: Whether faces of invented people's photographs are put on in use, instead of painted ones. Training trains
             the painter all the same.

@@ -78,9 +78,8 @@ class Rotation(TurnedPerson):
         check_degrees("angle", angle)
         check_above_zero("stretch", stretch)
         super().__init__(bundle, components, attributes_kept, identity_draft)
-        # It turns by an angle of cosine -away. Nothing fits its whitening, which so stays the identity map: principal
-        # components are white already.
-        self.turn = KeyedTurn(components, components, away=-math.cos(math.radians(angle)), stretch=stretch)
+        # It turns by an angle of cosine -away.
+        self.turn = KeyedTurn(components, away=-math.cos(math.radians(angle)), stretch=stretch)
         # The turn by a frame of m reflections keeps exp(-4 m / K) of the turn without any, so the strangers of two keys
         # have a cosine of exp(-8 m / K): .02 with half as many reflections as the vector is long.
         self.key_shape = (components // 2, components)

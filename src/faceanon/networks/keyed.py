@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from faceanon.errors import UserError
-from faceanon.networks.whitening import Whitening
 
 
 def check_stretch(name: str, stretch: float, needed: str, given: bool) -> None:
@@ -63,8 +62,8 @@ def turned_pairs(code: Tensor, cosine: float | Tensor, sine: Tensor) -> Tensor:
     return torch.stack([cosine * first - sine * second, sine * first + cosine * second], -1).flatten(-2)
 
 
-class KeyedTurn(Whitening):
-    """Turn a whitened code by a keyed, orthogonal, antisymmetric map: I' = mu + W^-1 (s J - c) W (I - mu).
+class KeyedTurn(nn.Module):
+    """Turn a white code by a keyed, orthogonal, antisymmetric map: I' = (s J - c) I.
 
     J = Q J0 Q^T, where J0 turns each pair of axes by 90 degrees and Q is a product of Householder reflections along the
     key's vectors. J is orthogonal and antisymmetric, so every code ends at the same angle from where it began, whatever
@@ -72,16 +71,14 @@ class KeyedTurn(Whitening):
     reveal it, so this is obfuscation of the code, not encryption (docs/methods/rotation.md).
 
     Args:
-        dim: Length K of a code.
-        turned: Number T of leading entries that are turned, even; the others stay. Entries that no picture can
-            show come back as noise, and turning would spread that noise over those that matter.
+        dim: Length K of a code, even.
         away: c in [0, 1), how far beyond the right angle codes are turned.
         stretch: By how much a turned code lies farther from the mean than before; the way back divides again.
 
     Examples:
         >>> import torch
         >>> from faceanon.networks.keyed import KeyedTurn
-        >>> turn = KeyedTurn(dim=20, turned=20, away=0.1)
+        >>> turn = KeyedTurn(dim=20, away=0.1)
         >>> code = torch.randn(3, 20)
         >>> key = torch.randn(3, 60)
         >>> stranger = turn(code, key)
@@ -91,11 +88,11 @@ class KeyedTurn(Whitening):
         True
     """
 
-    def __init__(self, dim: int, turned: int, away: float = 0.1, stretch: float = 1.0) -> None:
-        if turned % 2 or not 0 < turned <= dim:
-            raise ValueError(f"turned must be even, at least 2 and at most {dim}, got {turned}")
-        super().__init__(dim)
-        self.turned = turned
+    def __init__(self, dim: int, away: float = 0.1, stretch: float = 1.0) -> None:
+        if dim % 2 or dim < 2:
+            raise ValueError(f"a code must have an even number of entries, not {dim}")
+        super().__init__()
+        self.dim = dim
         self.away = away
         self.stretch = stretch
 
@@ -104,17 +101,14 @@ class KeyedTurn(Whitening):
 
         Args:
             code: `(B, K)`.
-            key: `(B, n)` standard normal numbers; the first `n // T` runs of T are the reflections.
+            key: `(B, n)` standard normal numbers; the first `n // K` runs of K are the reflections.
             inverse: Undo.
         """
-        white = self.white(code)
-        x = white[:, : self.turned]
-        rest = white[:, self.turned :]
         # Whole vectors only; numbers of the key beyond them are not used.
-        used = key[:, : key.shape[1] // self.turned * self.turned]
-        vectors = used.reshape(key.shape[0], -1, self.turned)  # (B, m, T); no `len`, which an export would fix
+        used = key[:, : key.shape[1] // self.dim * self.dim]
+        vectors = used.reshape(key.shape[0], -1, self.dim)  # (B, m, K); no `len`, which an export would fix
         vectors = vectors / vectors.norm(dim=-1, keepdim=True).clamp(min=1e-12)
-        turned = x
+        turned = code
         # Householder reflections; the same in the opposite order undo them.
         for vector in vectors.unbind(1):
             turned = turned - 2 * vector * (vector * turned).sum(-1, keepdim=True)
@@ -125,8 +119,5 @@ class KeyedTurn(Whitening):
             turned = turned - 2 * vector * (vector * turned).sum(-1, keepdim=True)
         sine = (1 - self.away**2) ** 0.5
         # J is antisymmetric and s^2 + c^2 = 1, so s J - c is orthogonal. Its inverse is its transpose -s J - c.
-        result = (-sine if inverse else sine) * turned - self.away * x
-        white = torch.cat([result, rest], 1)
-        white = white / self.stretch if inverse else white * self.stretch
-        coloured: Tensor = white @ self.colour + self.mean
-        return coloured
+        result: Tensor = (-sine if inverse else sine) * turned - self.away * code
+        return result / self.stretch if inverse else result * self.stretch

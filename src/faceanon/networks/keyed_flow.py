@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from faceanon.networks.keyed import turned_pairs
-from faceanon.networks.whitening import Whitening
 
 
-class KeyedFlow(Whitening):
-    """Turn whitened codes x by T = A^-1 J A, where the key draws A, a flow that keeps every length.
+class KeyedFlow(nn.Module):
+    """Turn white codes x by T = A^-1 J A, where the key draws A, a flow that keeps every length.
 
     A is a chain of L rounds and a last frame. A round mixes the entries by a keyed orthogonal matrix, cuts the result
     into halves p and c, and turns every pair of entries of p by its own angle, which c sets:
@@ -26,7 +24,7 @@ class KeyedFlow(Whitening):
     limit. No round changes c or |x|, so each is undone by the opposite angles. J turns every pair of entries by 90
     degrees, or by another angle. What follows from that, whatever the key:
 
-    - T^-1 = A^-1 J^-1 A is exact; norms and volumes stay, so the standard normal distribution of whitened codes does,
+    - T^-1 = A^-1 J^-1 A is exact; norms and volumes stay, so the standard normal distribution of white codes does,
       and a stranger's code lies where persons' codes lie.
     - Without swing T is orthogonal and antisymmetric, as `KeyedTurn`, and every code is orthogonal to its stranger's.
       With it T is near that: cosines spread around 0, less than those of unrelated codes. With another angle
@@ -75,26 +73,13 @@ class KeyedFlow(Whitening):
     ) -> None:
         if not grades or any(length < 4 or length % 2 for length in grades):
             raise ValueError(f"grades must be even and at least 4 each, got {list(grades)}")
-        super().__init__(sum(grades))
+        super().__init__()
+        self.dim = sum(grades)
         self.grades = tuple(grades)
         self.rounds = rounds
         self.swing = swing
         self.degrees = degrees
         self.stretch = stretch
-
-    def fit(self, codes: Tensor) -> None:
-        """Measure mean and covariance of codes `(N, K)`."""
-        super().fit(codes)
-        self._match()
-
-    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - torch's own signature
-        super()._load_from_state_dict(*args, **kwargs)
-        self._match()
-
-    @torch.no_grad()
-    def _match(self) -> None:
-        """Colour undoes whitening exactly, also where both were rounded to float16 to ship."""
-        self.colour.copy_(torch.linalg.inv(self.whiten.double()))
 
     @property
     def key_size(self) -> int:
@@ -107,7 +92,7 @@ class KeyedFlow(Whitening):
         return (self.rounds + 1) * length**2, self.rounds * (turned // 2) * (length - turned)
 
     def forward(self, code: Tensor, key: Tensor, inverse: bool = False) -> Tensor:
-        """Turn codes, or turn them back, in the precision of the whitening, whatever the autocast context.
+        """Turn codes, or turn them back, in float32 or their own higher precision, whatever the autocast context.
 
         Args:
             code: `(B, K)`.
@@ -115,21 +100,21 @@ class KeyedFlow(Whitening):
             inverse: Undo.
         """
         with torch.autocast(code.device.type, enabled=False):
-            white = self.white(code.to(self.mean.dtype))
+            exact = torch.promote_types(code.dtype, torch.float32)
+            code = code.to(exact)
             if inverse:
-                white = white / self.stretch
-            key = key.to(self.mean.dtype)
+                code = code / self.stretch
+            key = key.to(exact)
             parts = []
             start = 0
-            for x in torch.split(white, list(self.grades), 1):
+            for x in torch.split(code, list(self.grades), 1):
                 frames, directions = self._drawn(key[:, start:], x.shape[1])
                 parts.append(self._turn(x, frames, directions, inverse))
                 start += sum(self._sizes(x.shape[1]))
             moved = torch.cat(parts, 1)
             if not inverse:
                 moved = moved * self.stretch
-            coloured: Tensor = moved @ self.colour + self.mean
-        return coloured
+        return moved
 
     def _drawn(self, key: Tensor, length: int) -> tuple[Tensor, Tensor]:
         """Frames `(B, L + 1, n, n)` and directions `(B, L, m, n - 2 m)` of a run of n entries from the key's head."""

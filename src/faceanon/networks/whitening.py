@@ -1,4 +1,4 @@
-"""Identity codes with zero mean and unit covariance, along any axes or along the principal ones."""
+"""Identity codes with zero mean and unit covariance, along their principal axes."""
 
 from __future__ import annotations
 
@@ -6,50 +6,8 @@ import torch
 from torch import Tensor, nn
 
 
-class Whitening(nn.Module):
-    """Mean and covariance of the codes, measured once; what every keyed map of whitened codes stands on.
-
-    Args:
-        dim: Length K of a code.
-
-    Examples:
-        >>> import torch
-        >>> from faceanon.networks.whitening import Whitening
-        >>> codes = torch.randn(500, 4) * torch.tensor([1.0, 2.0, 3.0, 4.0]) + 5
-        >>> whitening = Whitening(4)
-        >>> whitening.fit(codes)
-        >>> whitening.white(codes).var(0, correction=0)
-        tensor([1.0000, 1.0000, 1.0000, 1.0000])
-    """
-
-    mean: Tensor
-    whiten: Tensor
-    colour: Tensor
-
-    def __init__(self, dim: int) -> None:
-        super().__init__()
-        self.dim = dim
-        self.register_buffer("mean", torch.zeros(dim))
-        self.register_buffer("whiten", torch.eye(dim))
-        self.register_buffer("colour", torch.eye(dim))
-
-    def fit(self, codes: Tensor) -> None:
-        """Measure mean and covariance of codes `(N, K)`."""
-        centred = codes - codes.mean(0)
-        values, vectors = torch.linalg.eigh(centred.T @ centred / len(codes))
-        # Directions in which codes hardly vary would be blown up without end.
-        values = values.clamp(min=1e-4 * float(values[-1]))
-        self.mean.copy_(codes.mean(0))
-        self.whiten.copy_(vectors @ torch.diag(values.rsqrt()) @ vectors.T)
-        self.colour.copy_(vectors @ torch.diag(values.sqrt()) @ vectors.T)
-
-    def white(self, code: Tensor) -> Tensor:
-        """Codes `(B, K)` with zero mean and unit covariance over the faces it was fitted on."""
-        return (code - self.mean) @ self.whiten
-
-
-class PairedAxes(Whitening):
-    """Whitening along principal axes, in an order in which the halves of a code match.
+class PairedAxes(nn.Module):
+    """Whitening along principal axes, measured once, in an order in which the halves of a code match.
 
     Entry i of the first half and entry i of the second are axes next to each other by variance. So a turn of one into
     the other keeps the covariance of the codes nearly as it is.
@@ -68,10 +26,18 @@ class PairedAxes(Whitening):
         True
     """
 
+    mean: Tensor
+    whiten: Tensor
+    colour: Tensor
+
     def __init__(self, dim: int) -> None:
-        super().__init__(dim)
+        super().__init__()
         if dim % 2:
             raise ValueError(f"a code of {dim} numbers has no halves")
+        self.dim = dim
+        self.register_buffer("mean", torch.zeros(dim))
+        self.register_buffer("whiten", torch.eye(dim))
+        self.register_buffer("colour", torch.eye(dim))
 
     @torch.no_grad()
     def fit(self, codes: Tensor) -> None:
@@ -79,6 +45,7 @@ class PairedAxes(Whitening):
         x = codes.double()
         centred = x - x.mean(0)
         values, vectors = torch.linalg.eigh(centred.T @ centred / len(x))
+        # Directions in which codes hardly vary would be blown up without end.
         values = values.clamp(min=1e-4 * float(values[-1]))
         # Axes 0, 2, 4, ... become the first half, axes 1, 3, 5, ... the second.
         order = torch.arange(self.dim, device=codes.device).view(-1, 2).T.flatten()
@@ -87,6 +54,10 @@ class PairedAxes(Whitening):
         self.mean.copy_(x.mean(0))
         self.whiten.copy_(vectors * values.rsqrt())
         self.colour.copy_((vectors * values.sqrt()).T)
+
+    def white(self, code: Tensor) -> Tensor:
+        """Codes `(B, K)` with zero mean and unit covariance over the faces it was fitted on."""
+        return (code - self.mean) @ self.whiten
 
     def coloured(self, white: Tensor) -> Tensor:
         """The codes `(B, K)` of which `white` gives these."""

@@ -58,9 +58,8 @@ class BackboneStage(Stage, Generic[Drawn]):
         backbone: The method.
         adversarial: Whether a discriminator trains too.
         trainable: Prefixes of the backbone's parameters that train; None trains all.
-        optimizer_g: Builds the backbone's optimizer. In a config of another class `betas` and `eps` have Ranger's
-            defaults, 0.95 and 0.999 and 1e-5, where they are not given.
-        optimizer_d: Builds the one of the discriminator and of whatever else learns against the backbone.
+        optimizer_g: Builds the backbone's optimizer; Ranger when None.
+        optimizer_d: Builds the one of the discriminator and of whatever else learns against the backbone; likewise.
         init_from: Checkpoint (`.ckpt`) or exported folder whose backbone is loaded first: stage 1's for stage 2; for
             `faceanon test`, the model to test.
         export: Folder written when the training ends: weights and configuration, ready for the next stage and for use.
@@ -84,8 +83,8 @@ class BackboneStage(Stage, Generic[Drawn]):
         backbone: Backbone,
         adversarial: bool,
         trainable: list[str] | None = None,
-        optimizer_g: OptimizerCallable = Ranger,
-        optimizer_d: OptimizerCallable = Ranger,
+        optimizer_g: OptimizerCallable | None = None,
+        optimizer_d: OptimizerCallable | None = None,
         init_from: Path | None = None,
         export: Path | None = None,
         extra_weights: dict[str, float] | None = None,
@@ -113,8 +112,8 @@ class BackboneStage(Stage, Generic[Drawn]):
         # After the averaged copy was taken, so that it holds none of them.
         self.readers = backbone.build_readers()
         backbone.use_readers(self.readers)
-        self.optimizer_g = optimizer_g
-        self.optimizer_d = optimizer_d
+        self.optimizer_g: OptimizerCallable = optimizer_g or Ranger
+        self.optimizer_d: OptimizerCallable = optimizer_d or Ranger
         self.export = export
         self.samples_every = samples_every
         self.head_start = head_start

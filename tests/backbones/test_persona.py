@@ -11,8 +11,8 @@ from torch.nn import functional as F
 import faceanon.backbones.persona as module
 import faceanon.landmarks.cast as cast_module
 from covered_faces import images, whole_faces, with_masks
-from faceanon.backbones.persona import Persona, numbers_of
-from faceanon.backbones.persona_cells import bytes_of, soft_edge
+from faceanon.backbones.persona import Persona
+from faceanon.backbones.persona_cells import numbers_of, soft_edge
 from faceanon.data.files import read_photo
 from faceanon.errors import UserError
 from faceanon.key import Secret
@@ -20,6 +20,7 @@ from faceanon.landmarks import redrawing
 from faceanon.models import load_backbone, load_into, save_backbone
 from faceanon.paths import checkpoints
 from faceanon.persona import use as use_module
+from faceanon.persona.cells import bytes_of
 from faceanon.persona.use import CLEAR, targets_of
 from faceanon.sealed.coder import decode_cells
 from faceanon.testing import check_backbone
@@ -483,7 +484,7 @@ def test_a_face_that_the_cast_would_not_hide_is_nan(faces, monkeypatch):
         target = look(picture, mesh, painted)
         return replace(target, hidden=False) if picture[0, 0, 0] == first else target
 
-    first = bytes_of(faces[:1])[0, 0, 0, 0]
+    first = bytes_of(faces[:1].numpy())[0, 0, 0, 0]
     monkeypatch.setattr(use_module, "target_of", mostly_left)
     drawn, codes = shipped.anonymize_with_codes(faces[:2], shipped.sample_key(2))
     assert drawn[0].isnan().all()

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from faceanon.backbones.base import Backbone
-from faceanon.backbones.persona_cells import joined_in, maps_shown, points_of, uncovered, window_of
+from faceanon.backbones.persona_cells import joined_in, maps_shown, numbers_of, points_of, uncovered, window_of
 from faceanon.backbones.persona_networks import TorchNetworks
 from faceanon.backbones.persona_terms import SEEN, PersonaTerms
 from faceanon.errors import UserError
@@ -394,11 +394,6 @@ class Persona(Backbone):
         if not readers:
             raise RuntimeError("Persona's terms need the readers that a stage builds: call use_readers first")
         return readers
-
-
-def numbers_of(rows: Tensor) -> NDArray[np.float32]:
-    """Rows as an array."""
-    return rows.detach().float().cpu().numpy()
 
 
 def _as_tensor(rows: NDArray[np.float32], like: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from faceanon.landmarks.drawings import FINE
 from faceanon.landmarks.mesh import FaceMesh
-from faceanon.persona.cells import LEAST, Box, pixels_of
+from faceanon.persona.cells import LEAST, Array, Box, bytes_of, pixels_of
 from faceanon.persona.cells import window_of as cells_window
 
 
@@ -33,22 +33,27 @@ def soft_edge(mask: Tensor, side: int) -> Tensor:
     return (2 * share - 1).clamp(0, 1) * pixels
 
 
-def bytes_of(image: Tensor) -> NDArray[np.uint8]:
-    """Pictures `(B, 3, S, S)` in [-1, 1] as `(B, S, S, 3)` uint8."""
-    bytes_ = ((image.detach().float().clamp(-1, 1) + 1) * 127.5).round().byte()
-    return bytes_.permute(0, 2, 3, 1).contiguous().cpu().numpy()
+def numbers_of(rows: Tensor) -> NDArray[np.float32]:
+    """Rows as an array."""
+    return rows.detach().float().cpu().numpy()
 
 
-def points_of(mesh: FaceMesh, image: Tensor) -> tuple[Tensor, Tensor]:
+def mesh_points(mesh: FaceMesh, image: Array) -> tuple[Array, Array]:
     """Points `(B, 468, 3)` of pictures `(B, 3, S, S)`, and confidences `(B,)` that they show a face.
 
     x and y have the picture's edges at -1 and 1, depths the same unit.
     """
     points, confidence = mesh.solid(bytes_of(image))
-    places = torch.from_numpy(points) / image.shape[-1] * 2
+    places = points / np.float32(image.shape[-1]) * 2
     # Depth counts from the middle of the head, so it is scaled and not moved.
     places[..., :2] -= 1
-    return places.to(image.device), torch.from_numpy(confidence).to(image.device)
+    return places, confidence
+
+
+def points_of(mesh: FaceMesh, image: Tensor) -> tuple[Tensor, Tensor]:
+    """As `mesh_points`, of tensors."""
+    points, confidence = mesh_points(mesh, numbers_of(image))
+    return torch.from_numpy(points).to(image.device), torch.from_numpy(confidence).to(image.device)
 
 
 def uncovered(mask: Tensor, covered: Tensor) -> Tensor:

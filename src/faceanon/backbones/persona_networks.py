@@ -10,7 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from faceanon.persona.cells import Array, Box, bytes_of
+from faceanon.backbones.persona_cells import mesh_points, numbers_of
+from faceanon.persona.cells import Array, Box
 
 if TYPE_CHECKING:
     from faceanon.backbones.persona import Persona
@@ -36,53 +37,45 @@ class TorchNetworks:
     @torch.no_grad()
     def encode(self, image: Array) -> Array:
         """Latents `(B, 32, S / 8, S / 8)` of pictures."""
-        return _back(self.method.bundle.codec.encode(*self._here(image)))
+        return numbers_of(self.method.bundle.codec.encode(*self._here(image)))
 
     @torch.no_grad()
     def decode(self, latents: Array, window: Box) -> Array:
         """The pixels of a window of cells."""
-        return _back(self.method.bundle.codec.decode_part(self._here(latents)[0], window))
+        return numbers_of(self.method.bundle.codec.decode_part(self._here(latents)[0], window))
 
     @torch.no_grad()
     def preview(self, latents: Array) -> Array:
         """Colours `(B, 3, h, h)` of latents."""
-        return _back(self.method.bundle.codec.preview(*self._here(latents)))
+        return numbers_of(self.method.bundle.codec.preview(*self._here(latents)))
 
     def points(self, image: Array) -> tuple[Array, Array]:
         """Points `(B, 468, 3)` in [-1, 1], and confidences `(B,)`."""
-        points, confidence = self.method.mesh.solid(bytes_of(image))
-        places = points / np.float32(image.shape[-1]) * 2
-        # Depth counts from the middle of the head, so it is scaled and not moved.
-        places[..., :2] -= 1
-        return places, confidence
+        return mesh_points(self.method.mesh, image)
 
     def cover_chances(self, latents: Array, maps: Array) -> Array:
         """How likely something covers each cell, `(B, 1, h, h)`."""
-        return _back(self.method.finder.chances(*self._here(latents, maps)))
+        return numbers_of(self.method.finder.chances(*self._here(latents, maps)))
 
     @torch.no_grad()
     def embed(self, image: Array) -> Array:
         """What the recogniser sees, `(B, E)` of unit length."""
-        return _back(self.method.bundle.recogniser(*self._here(image)))
+        return numbers_of(self.method.bundle.recogniser(*self._here(image)))
 
     @torch.no_grad()
     def looks(self, latents: Array) -> Array:
         """Sex, youth and skin, `(B, 3)`."""
-        return _back(self.method.looks.read(*self._here(latents)))
+        return numbers_of(self.method.looks.read(*self._here(latents)))
 
     @torch.no_grad()
     def paint(self, latents: Array, mask: Array, maps: Array, condition: Array) -> Array:
         """Latents with painted faces."""
-        return _back(self.method.painted(*self._here(latents, mask, maps, condition)))
+        return numbers_of(self.method.painted(*self._here(latents, mask, maps, condition)))
 
     def enlarge(self, small: Array, large: Array, mask: Array) -> Array:
         """Latents of large pictures with the faces of small ones."""
-        return _back(self.method.enlarger.enlarge(*self._here(small, large, mask)))
+        return numbers_of(self.method.enlarger.enlarge(*self._here(small, large, mask)))
 
     def directions(self, noisy: Array, time: Array, latents: Array, mask: Array, maps: Array, told: Array) -> Array:
         """Where the redrawer's flow leads."""
-        return _back(self.method.redrawer.directions(*self._here(noisy, time, latents, mask, maps, told)))
-
-
-def _back(rows: Tensor) -> Array:
-    return rows.float().cpu().numpy()
+        return numbers_of(self.method.redrawer.directions(*self._here(noisy, time, latents, mask, maps, told)))

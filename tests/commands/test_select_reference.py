@@ -190,7 +190,8 @@ def test_values_that_do_not_fit(world, tmp_path, capsys):
         ([photo, "--exclude", anna, "--likeness", "1.5"], "between -1 and 1"),
         ([photo, "--exclude", anna, "--likeness", "nan"], "between -1 and 1"),
         ([tmp_path / "in", "--exclude", "1", "--exclude", anna], "numbers in --select and --exclude are those of one"),
-        ([tmp_path / "a.mp4", "--exclude", anna], "for photos only"),
+        ([tmp_path / "a.mp4", "--exclude", "1"], "for a film give a photo of the person"),
+        ([photo, "--exclude", anna, "--select", anna], "is named by --select and by --exclude"),
     ):
         assert run(words[0], tmp_path / "b.png", *words[1:]) == 2
         assert message in capsys.readouterr().err

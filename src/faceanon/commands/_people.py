@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from faceanon.commands._files import DEFAULT_MODEL
+from faceanon.commands._video import is_video
 from faceanon.errors import UserError
 from faceanon.paths import checkpoints
 
@@ -68,7 +69,8 @@ def add_people_arguments(group: argparse._ArgumentGroup) -> None:
         "--select",
         action="append",
         metavar="N,N|PHOTO",
-        help="change these faces only: by number, or the person in another photo; may be given several times",
+        help="change these faces only: by number, or the person in another photo; may be given several times. In a "
+        "film by photo only",
     )
     group.add_argument(
         "--exclude", action="append", metavar="N,N|PHOTO", help="leave these faces readable, chosen in the same way"
@@ -98,10 +100,13 @@ def choices(people: PeopleOptions, source: Path, aligned: bool) -> tuple[PeopleC
     """
     select = _choice(people.select, "--select")
     exclude = _choice(people.exclude, "--exclude")
-    if (select.numbers or exclude.numbers) and source.is_dir():
+    if (select.numbers or exclude.numbers) and (source.is_dir() or is_video(source)):
+        what = "a folder" if source.is_dir() else "a film"
         raise UserError(
-            "numbers in --select and --exclude are those of one photo; for a folder give a photo of the person"
+            f"numbers in --select and --exclude are those of one photo; for {what} give a photo of the person"
         )
+    if both := set(select.photos) & set(exclude.photos):
+        raise UserError(f"{min(both)} is named by --select and by --exclude; leave one of them away")
     if (people.select or people.exclude) and aligned:
         raise UserError("--select and --exclude choose among the faces of one photo; they do not fit --aligned")
     if people.likeness is not None:

@@ -40,9 +40,6 @@ EVERY_HELP = "look for faces on every Nth frame of a video (default: 8 times a s
 PHOTOS_ONLY: dict[str, Any] = {
     "list_faces": False,
     "aligned": False,
-    "select": None,
-    "exclude": None,
-    "likeness": None,
     "small_faces": "blur",
     "quality": None,
     "like": None,
@@ -242,7 +239,12 @@ def film_anonymizer(
             notes.append(f"{describe_missing(tracks)}; look there, or raise --max-gap")
         if outcome.dropped:
             notes.append(f"not copied: {', '.join(outcome.dropped)}")
-        return FilmOutcome(source, len(tracks), outcome.frames, tuple(notes))
+        for stay in outcome.stays:
+            notes.append(f"face {stay.track} stays in {stay.shown} of {stay.frames} frame(s)")
+        for name in outcome.unmet:
+            notes.append(f"nobody in this film is like {name}")
+        hidden = sum(bool(track.segments) for track in tracks)
+        return FilmOutcome(source, hidden, outcome.frames, tuple(notes))
 
     return film
 
@@ -280,13 +282,16 @@ def summary(outcome: VideoOutcome, target: Path) -> Iterator[str]:
     """What was done to a video, in lines."""
     from faceanon.pipeline.video.anonymize import describe_missing
 
-    for report in outcome.tracks:
+    for stay in outcome.stays:
+        who = f"like {stay.name}, {stay.likeness:.2f}" if stay.name else f"like nobody selected, {stay.likeness:.2f}"
+        yield f"face {stay.track} stays: shown in {stay.shown} of {stay.frames} frame(s) ({who})"
+    for name in outcome.unmet:
+        yield f"note: nobody in the film is like {name}"
+    hidden = [report for report in outcome.tracks if report.track.segments]
+    for report in hidden:
         track = report.track
-        first = 0
-        last = 0
-        if track.segments:
-            first = track.segments[0].start
-            last = track.segments[-1].stop - 1
+        first = track.segments[0].start
+        last = track.segments[-1].stop - 1
         figure = "" if report.flicker is None else f", flicker {report.flicker:.2f}"
         yield f"face {track.number}: {track.covered} frame(s), {first} to {last}, seen in {len(track.seen)}{figure}"
     tracks = tuple(report.track for report in outcome.tracks)
@@ -301,7 +306,7 @@ def summary(outcome: VideoOutcome, target: Path) -> Iterator[str]:
         yield f"not copied: {', '.join(outcome.dropped)}"
     if outcome.sidecar is not None:
         yield f"recovery needs {outcome.sidecar} beside the video"
-    yield f"anonymized {len(tracks)} face(s) in {outcome.frames} frame(s) -> {target}"
+    yield f"anonymized {len(hidden)} face(s) in {outcome.frames} frame(s) -> {target}"
 
 
 def _say(line: str) -> None:

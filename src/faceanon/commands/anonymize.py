@@ -273,11 +273,8 @@ def _photos(options: AnonymizeOptions, policy: Policy) -> int:
 
 def _leave_films(options: AnonymizeOptions, whole: Plan) -> None:
     """Do no films where something is asked for that films do not have, and name how films are done."""
-    select, exclude = options.choices()
     asked = {
         "--aligned": options.aligned,
-        "--select": select.numbers or select.photos,
-        "--exclude": exclude.numbers or exclude.photos,
         "--vault": options.vault,
         "--carry": options.carry,
     }

@@ -1,8 +1,9 @@
 """A video in, a video out from which the password brings the faces back.
 
 Three passes, none of which keeps the frames: find the faces and join them to tracks; read each track's identity code
-off a few of its faces; draw. One key and one identity code a track: one stranger from beginning to end. Sealed codes
-are not kept either: each goes into a file when its face is drawn.
+off a few of its faces; draw. Where people are chosen by photos, one more says who stays (`staying`). One key and one
+identity code a track: one stranger from beginning to end. Sealed codes are not kept either: each goes into a file when
+its face is drawn.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from faceanon.pipeline.video.frames import Frame, VideoInfo, read_frames, read_i
 from faceanon.pipeline.video.passes import Progress, ignore_frame, mean_identities, silent, write_changed
 from faceanon.pipeline.video.probe import Probe
 from faceanon.pipeline.video.record import VideoRecord, fits_inside, holds_record
+from faceanon.pipeline.video.staying import Stay, left_to_stay
 from faceanon.pipeline.video.tracks import Segment, Track, Tracker, TrackOptions
 from faceanon.pipeline.video.writer import Quality, VideoWriter
 
@@ -78,6 +80,8 @@ class VideoOutcome:
             file; None where it was not measured.
         sidecar: The file beside the video that recovery needs, or None.
         dropped: Streams that were not copied.
+        stays: Who is shown, where people were chosen.
+        unmet: Names of the reference photos that nobody was like.
     """
 
     frames: int
@@ -86,6 +90,8 @@ class VideoOutcome:
     recovery: tuple[float, float] | None
     sidecar: Path | None
     dropped: tuple[str, ...]
+    stays: tuple[Stay, ...] = ()
+    unmet: tuple[str, ...] = ()
 
 
 def anonymize_video(
@@ -107,7 +113,8 @@ def anonymize_video(
         progress: Told what is being done, frames done and frames in all.
 
     Raises:
-        UserError: If the source cannot be read or was anonymized before, or the target cannot be written.
+        UserError: If the source cannot be read or was anonymized before, nobody is left to be hidden, or the target
+            cannot be written.
         NoFaceError: If no frame shows a face; nothing is written.
         UncoveredError: If `strict` and a track has uncovered frames; nothing is written.
     """
@@ -116,6 +123,15 @@ def anonymize_video(
     if holds_record(source, info.comment):
         raise UserError(f"{source} was anonymized by faceanon already; recover it first, or take the original video")
     tracks, frames = find_tracks(pipeline, source, info, options.follow, progress)
+    stays: tuple[Stay, ...] = ()
+    unmet: tuple[str, ...] = ()
+    if pipeline.people is not None:
+        # Of this film alone: a folder's films share the references.
+        people = replace(pipeline.people, met=set())
+        tracks, stays = left_to_stay(source, tracks, people, progress)
+        unmet = tuple(people.unmet())
+        if not any(track.segments for track in tracks):
+            raise UserError(f"{source}: everybody in it is to be left, so there is nothing to do")
     # Here, before the passes that take longest.
     if options.strict and any(track.missing for track in tracks):
         raise UncoveredError(f"{source}: {describe_missing(tracks)}; nothing was written (--strict)")
@@ -170,7 +186,7 @@ def anonymize_video(
         sidecar_of(target).unlink(missing_ok=True)
     reports = tuple(TrackReport(track, meter.of(track.number)) for track in tracks)
     sidecar = None if inside else sidecar_of(target)
-    return VideoOutcome(frames, reports, meter.overall(), recovery, sidecar, info.dropped)
+    return VideoOutcome(frames, reports, meter.overall(), recovery, sidecar, info.dropped, stays, unmet)
 
 
 def find_tracks(

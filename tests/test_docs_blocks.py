@@ -17,6 +17,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import av
 import numpy as np
 import pytest
 from PIL import Image
@@ -43,7 +44,13 @@ SHRINK = {  # command: what is appended, so that it takes seconds
     r".*configs/trainer/gpu\.yaml": "--trainer.accelerator cpu --trainer.precision 32-true",  # most have no GPU
 }
 WRITTEN = {
-    "README.md": ["out.png", "back.png", "runs/dbaf_flips_s1/model", "runs/dbaf_flips_s2/report/report.html"],
+    "README.md": [
+        "out.png",
+        "back.png",
+        "out.mp4",
+        "runs/dbaf_flips_s1/model",
+        "runs/dbaf_flips_s2/report/report.html",
+    ],
     "anonymize.md": ["party_anon.png", "party_back.png", "party_but_one.png", "hidden/trip/b.png", "restored/a.png"],
     "train.md": ["runs/dbaf_flips_s2/report/report.html", "hidden.png", "back.png"],
 }
@@ -158,6 +165,13 @@ def desk(tmp_path):
     (tmp_path / "photos/trip").mkdir(parents=True)
     for name in ("party.jpg", "photo.jpg"):
         party.save(tmp_path / name, quality=95)
+    party.crop((0, 0, 284, 284)).save(tmp_path / "anna.jpg", quality=95)
+    with av.open(str(tmp_path / "film.mp4"), "w") as out:
+        stream = out.add_stream("libx264", rate=24)
+        stream.width, stream.height, stream.pix_fmt = *party.size, "yuv420p"
+        for _ in range(6):
+            out.mux(stream.encode(av.VideoFrame.from_image(party)))
+        out.mux(stream.encode(None))
     party.crop((0, 0, 300, 280)).save(tmp_path / "photos/a.jpg", quality=95)
     party.crop((270, 0, 550, 280)).save(tmp_path / "photos/trip/b.jpg", quality=95)
     return tmp_path

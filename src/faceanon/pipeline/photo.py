@@ -134,14 +134,16 @@ class Pipeline:
         Raises:
             UserError: If the model is missing or damaged, or an exported one does not run on the device.
         """
-        # Here, since a pipeline over one's own backbone needs no store.
         if importlib.util.find_spec("torch") is None:
             from faceanon.persona.light import LightPersona, model_folder
 
+            if str(device) != "cpu":
+                raise UserError(f"the device {device} needs torch, which is not installed: pip install 'faceanon[train]'")
             folder = model_folder(path)
             if folder is None:
                 raise UserError(f"no trained model {path}: give the folder of one, or persona_photo128, which ships")
             return cls(LightPersona(folder), detector, batch=batch)
+        # Here, since a pipeline over one's own backbone needs no store.
         from faceanon.models import load_backbone
 
         backbone, weights = load_backbone(path, device)

@@ -138,7 +138,7 @@ class Pipeline:
             from faceanon.persona.light import LightPersona, model_folder
 
             if str(device) != "cpu":
-                raise UserError(f"the device {device} needs torch, which is not installed: pip install 'faceanon[train]'")
+                raise UserError(f"--device {device} needs torch: pip install 'faceanon[train]'")
             folder = model_folder(path)
             if folder is None:
                 raise UserError(f"no trained model {path}: give the folder of one, or persona_photo128, which ships")

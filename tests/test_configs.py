@@ -84,7 +84,7 @@ def test_a_preset_named_after_a_paper_is_the_paper_on_photographs_too(parse, sta
     for side in (mine, theirs):
         side["weights"].pop("parsing")
         for name in ("optimizer_g", "optimizer_d"):
-            side[name]["init_args"].pop("lr")
+            (side[name] or {"init_args": {"lr": None}})["init_args"].pop("lr")
         for name in ("samples_every", "protocol", "export", "report"):
             side.pop(name, None)
     assert mine == theirs

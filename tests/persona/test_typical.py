@@ -48,7 +48,7 @@ def test_photographs_are_as_odd_as_photographs_are(typical, latents, mask):
 
 def test_what_photographs_do_not_have_is_odder(typical, latents, mask):
     own = typical._oddness(latents, mask)
-    mean = typical._typical()["mean"]
+    mean = typical.typical["mean"]
     harsh = mean + 1.5 * (latents - mean)
     assert (typical._oddness(harsh, mask) > 2 * own).all()
     # Each cell as in some photograph, but of another place in the face.

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -218,11 +217,8 @@ def anonymize_one(
     return 0
 
 
-def film_anonymizer(
-    quality: QualityOptions, follow: FollowOptions, sidecar: bool, load: Callable[[], Pipeline]
-) -> MakeFilm:
-    """What anonymizes the films of a folder, one after another; the model is loaded for the first one."""
-    loaded = cache(load)
+def film_anonymizer(quality: QualityOptions, follow: FollowOptions, sidecar: bool, pipeline: Pipeline) -> MakeFilm:
+    """What anonymizes the films of a folder, one after another."""
 
     def film(source: Path, target: Path, password: Password, told: Told) -> FilmOutcome:
         from faceanon.pipeline.many.folder import FilmOutcome
@@ -230,7 +226,7 @@ def film_anonymizer(
 
         options = _options(quality, follow, sidecar)
         try:
-            outcome = anonymize_video(loaded(), source, target, password, options, told)
+            outcome = anonymize_video(pipeline, source, target, password, options, told)
         except UncoveredError as error:
             raise UserError(str(error)) from error
         tracks = tuple(report.track for report in outcome.tracks)
@@ -249,15 +245,14 @@ def film_anonymizer(
     return film
 
 
-def film_recoverer(quality: QualityOptions, deniable: bool, load: Callable[[], Pipeline]) -> MakeFilm:
+def film_recoverer(quality: QualityOptions, deniable: bool, pipeline: Pipeline) -> MakeFilm:
     """What recovers the films of a folder, as `film_anonymizer`."""
-    loaded = cache(load)
 
     def film(source: Path, target: Path, password: Password, told: Told) -> FilmOutcome:
         from faceanon.pipeline.many.folder import FilmOutcome
         from faceanon.pipeline.video.recover import recover_video
 
-        done = recover_video(loaded(), source, target, password, quality_of(quality), told, deniable)
+        done = recover_video(pipeline, source, target, password, quality_of(quality), told, deniable)
         return FilmOutcome(source, done.tracks, done.frames)
 
     return film

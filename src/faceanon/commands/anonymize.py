@@ -19,7 +19,7 @@ a folder is done but for the files that are named with the reason.
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -255,19 +255,14 @@ def _photos(options: AnonymizeOptions, policy: Policy) -> int:
     folder = prepare_folder(files, options.password, whole, _settings(options))
     # Once all arguments are known to be right, and before the model, which takes longer than a typing error should.
     password = password_of(options.password, confirm=True)
-    pipeline = _pipeline(options, policy, len(whole.jobs))
+    pipeline = _pipeline(options, policy, MANY if whole.films else len(whole.jobs))
     if options.same_stranger:
         casting(pipeline)  # says at once if the model has no cast
 
     def make(photo: Path, file: Path, salt: bytes | None, kdf: KdfParameters | None) -> Task:
         return AnonymizeTask(pipeline, photo, file, password, salt, kdf, options.aligned, output, options.again)
 
-    def load() -> Pipeline:
-        # As for a film alone, which torch does.
-        film = replace(files, input=str(whole.films[0][0]))
-        return _pipeline(replace(options, files=film), policy)
-
-    film = film_anonymizer(options.video, options.follow, options.sidecar, load)
+    film = film_anonymizer(options.video, options.follow, options.sidecar, pipeline)
     return run_jobs(files, whole, folder, pipeline, password, make, film, "anonymized")
 
 

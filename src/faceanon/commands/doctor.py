@@ -39,7 +39,7 @@ NEEDED = {
     "threadpoolctl": "threads that leave each other their cores",
 }
 OPTIONAL = {
-    "torch": "training, videos, the web page, other models than the one that ships (pip install 'faceanon[train]')",
+    "torch": "training, other models than the one that ships (pip install 'faceanon[train]')",
     "torchvision": "likewise",
     "lightning": "training and testing",
     "jsonargparse": "training and testing",

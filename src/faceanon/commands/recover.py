@@ -176,14 +176,14 @@ def _photos(options: RecoverOptions) -> int:
     if options.exact:
         pipeline = no_model()
     else:
-        pipeline = load_pipeline(files, photos=len(whole.jobs))
+        pipeline = load_pipeline(files, photos=MANY if whole.films else len(whole.jobs))
 
     def make(picture: Path, file: Path, salt: bytes | None, kdf: KdfParameters | None) -> Task:
         if options.exact:
             return ExactTask(pipeline, picture, file, password, output, options.force)
         return RecoverTask(pipeline, picture, file, password, output, like, options.deniable, options.force)
 
-    film = film_recoverer(options.video, options.deniable, lambda: load_pipeline(files, photos=MANY))
+    film = film_recoverer(options.video, options.deniable, pipeline)
     return run_jobs(files, whole, folder, pipeline, password, make, film, "recovered")
 
 

@@ -1,1 +1,1 @@
-"""Photographs without torch: the shipped method's networks as ONNX graphs, and what stands around them in numpy."""
+"""Networks without torch: graphs of onnxruntime, and what the processor is fast with."""

@@ -65,7 +65,7 @@ def _finite(image: Tensor) -> Tensor:
 
 @functools.cache
 def _blur() -> Blur:
-    # As strong as `photo.pictures.BLUR`, with which faces of photographs are blurred.
+    # As strong as `photo.crop_paste.BLUR`, with which faces of photographs are blurred.
     return Blur(region="picture", sigma=0.12)
 
 

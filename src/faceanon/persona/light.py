@@ -18,6 +18,7 @@ from faceanon.weights.spec import bundle_path, fingerprint, read_spec
 
 CARD = "model.yaml"
 WEIGHTS = "weights.safetensors"
+ARGUMENTS = {"bundle", "hidden", "covers", "variety", "cast", "redraw"}  # of `backbones.persona.Persona`
 
 
 class LightPersona(PersonaUse):
@@ -61,11 +62,14 @@ class LightPersona(PersonaUse):
         self.framing = {"scale": 1.0, "right": 0.0, "down": 0.0} | spec.get("framing", {})
         if spec.get("image_size") != SIZE:
             raise UnfitError(f"{bundle} is of faces of {spec.get('image_size')} px, and the graphs that ship of {SIZE}")
-        networks = GraphNetworks(spec, bundle, lambda: _read_painter(folder, self.weights))
+        if unknown := sorted(set(arguments) - ARGUMENTS):
+            raise UnfitError(f"{folder.name} has options that the graphs know nothing of: {', '.join(unknown)}")
+        painter: dict[str, Array] = {}
+        networks = GraphNetworks(spec, bundle, lambda: painter or _read_painter(folder, self.weights))
         self.recogniser_name = str(spec["networks"]["recogniser"].get("name", "recogniser"))
         options = PersonaOptions(
             covers=bool(arguments.get("covers", True)),
-            variety=float(arguments.get("variety", VARIETY)),
+            variety=_number(arguments.get("variety", VARIETY), folder),
             cast=bool(arguments.get("cast", False)),
             redraw=bool(arguments.get("redraw", False)),
         )
@@ -74,7 +78,7 @@ class LightPersona(PersonaUse):
             # Nothing is painted, but the file has to be the one that the card describes.
             checked_bytes(folder / WEIGHTS, self.weights)
         else:
-            _read_painter(folder, self.weights)
+            painter |= _read_painter(folder, self.weights)
         super().__init__(networks, CodeSpace(networks.read("identity_space")), options)
 
 
@@ -94,7 +98,7 @@ def read_card(folder: Path) -> dict[str, Any]:
         UserError: If it cannot be read.
     """
     card = read_yaml(folder / CARD)
-    kinds = {"class_path": str, "init_args": dict, "bundle": dict}
+    kinds = {"class_path": str, "init_args": dict, "bundle": dict, "sha256": str}
     for name, kind in kinds.items():
         if not isinstance(card.get(name), kind):
             raise UnfitError(f"{folder / CARD} does not describe a backbone")
@@ -104,6 +108,12 @@ def read_card(folder: Path) -> dict[str, Any]:
 def is_persona(card: Mapping[str, Any]) -> bool:
     """Whether a card is of the method that there are graphs for."""
     return bool(card["class_path"] == METHOD)
+
+
+def _number(value: object, folder: Path) -> float:
+    if isinstance(value, int | float):
+        return float(value)
+    raise UserError(f"{folder / CARD}: variety is a number, not {value!r:.40}; restore the file")
 
 
 def _check_bundle(card: Mapping[str, Any], folder: Path, spec: dict[str, Any], bundle: Path) -> None:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -190,9 +190,16 @@ class PersonaUse(ArrayMethod):
         self.with_cast = options.cast
         self.redraws = options.redraw
         self.album: Album | None = None
-        # Read at first use: recovery, and a model without a cast, never need its file.
-        self.cast = cache(Cast)
-        self._typical = cache(lambda: load_arrays(Path(TYPICAL), read_shipped(TYPICAL)))
+
+    @cached_property
+    def cast(self) -> Cast:
+        """The invented people; read at first use: recovery, and a model without a cast, never need their file."""
+        return Cast()
+
+    @cached_property
+    def typical(self) -> dict[str, Array]:
+        """What latents of photographs are like: `mean` and `whitening`."""
+        return load_arrays(Path(TYPICAL), read_shipped(TYPICAL))
 
     # What a photo needs
 
@@ -248,7 +255,10 @@ class PersonaUse(ArrayMethod):
 
         Raises:
             UserError: If a code is damaged, or of faces of another size.
+            ValueError: If there are not as many codes as pictures.
         """
+        if len(codes) != len(image):
+            raise ValueError(f"{len(image)} pictures need as many codes, not {len(codes)}")
         self.networks.open(RECOVERING)
         decoded = list(map(decode_cells, codes))
         side = image.shape[-1]
@@ -309,7 +319,6 @@ class PersonaUse(ArrayMethod):
 
     def anonymize_as(self, image: Array, identity: Array, keys: Array) -> tuple[Array, list[bytes]]:
         """Frames of a clip with the strangers of codes `(B, 64)` under keys, and the codes of the originals."""
-        self.networks.open(self.needed)
         seen = self._look(halved(image) if image.shape[-1] == LARGE else image)
         if not self.with_cast:
             code = self._new_code(identity, keys)
@@ -320,7 +329,7 @@ class PersonaUse(ArrayMethod):
             # Nobody compares the first donor with the person here: `unlike` has done so for the whole clip, and a
             # change of donor from frame to frame would show.
             choices = [Choice(order[0]) for order in orders]
-            put_on = self.cast().put_on(targets, choices)
+            put_on = self.cast.put_on(targets, choices)
             fitted = self._fitted(put_on, targets, seen, [seen.embedding], redraw_frames)
             picture, latents, mask = self._in_full(image, seen, targets, choices, put_on, fitted)
         picture[seen.confidence < CLEAR] = np.nan
@@ -330,6 +339,7 @@ class PersonaUse(ArrayMethod):
 
     def embeddings(self, faces: Array) -> Array:
         """What the recogniser sees in faces `(B, 3, 128, 128)`, `(B, E)` of unit length, to tell people apart."""
+        self.networks.open(LOOKING)
         return self.networks.embed(faces)
 
     def donor_of_person(self, faces: Array, key: Array, used: Mapping[int, int]) -> int:
@@ -340,9 +350,8 @@ class PersonaUse(ArrayMethod):
             key: `(1, F, F)`.
             used: How many other persons have a donor already.
         """
-        self.networks.open(self.needed)
         seen = self._look(faces)
-        return self.cast().for_person(
+        return self.cast.for_person(
             targets_of(faces, seen),
             self._new_code(seen.code, key.repeat(len(faces), 0)),
             seen.embedding,
@@ -362,7 +371,6 @@ class PersonaUse(ArrayMethod):
             keys: `(B, F, F)`.
             guess: Whether these pictures are anonymized already, so that who is to be hidden is guessed.
         """
-        self.networks.open(self.needed)
         # Faces are judged on the small picture, so donors are chosen there.
         seen = self._look(halved(image) if image.shape[-1] == LARGE else image)
         if not self.with_cast:
@@ -398,6 +406,7 @@ class PersonaUse(ArrayMethod):
 
     def _look(self, image: Array) -> SeenFaces:
         """What is to be known of `(B, 3, 128, 128)` before anybody is changed."""
+        self.networks.open(self.needed)
         place = self._place(image)
         latents = place.latents
         mask = place.mask
@@ -441,7 +450,7 @@ class PersonaUse(ArrayMethod):
     ) -> list[list[int]]:
         """Numbers of donors for each of B faces, as `Cast.orders`; `steady` for other pictures of the persons too."""
         kept, free = self.space.kept_basis, self.space.free_basis
-        return self.cast().orders(targets, turned, embedding, kept, free, self.album, steady)
+        return self.cast.orders(targets, turned, embedding, kept, free, self.album, steady)
 
     def _with_donors(
         self, targets: list[SwapTarget], seen: SeenFaces, unlike: Sequence[Array], keys: Array
@@ -456,7 +465,7 @@ class PersonaUse(ArrayMethod):
         """
         orders = self._donors(targets, self._new_code(seen.code, keys), seen.embedding)
         known = None if self.album is None else self.album.knows(seen.embedding)
-        return self.cast().put_on_unlike(targets, orders, self._alike_in_rows(*unlike), known, self._read_points)
+        return self.cast.put_on_unlike(targets, orders, self._alike_in_rows(*unlike), known, self._read_points)
 
     def _unlike_donor(self, seen: SeenFaces, key: Array) -> Array:
         """As `unlike`: the free part of the code is the donor's own, turned back.
@@ -466,8 +475,8 @@ class PersonaUse(ArrayMethod):
         targets = targets_of(seen.image, seen)
         turned = self._new_code(seen.code, np.repeat(key[None], len(seen.image), 0))
         order = self._donors(targets, turned, seen.embedding, steady=True)[0]
-        best = self.cast().unlike_in_all(targets, order, self._alike_in_rows(seen.embedding))
-        donor = self.cast().codes[best][None]
+        best = self.cast.unlike_in_all(targets, order, self._alike_in_rows(seen.embedding))
+        donor = self.cast.codes[best][None]
         # `_new_code` will shorten the free part (`variety`). The cast compares directions alone, so it still finds this
         # donor.
         found: Array = self.space.turned(self.space.mixed(turned[:1], donor), key[None], inverse=True)[0]
@@ -510,7 +519,7 @@ class PersonaUse(ArrayMethod):
         """
         if image.shape[-1] == SIZE:
             return fitted, seen.latents, seen.mask
-        wide = self.cast().put_on(targets_of(image, seen), choices)
+        wide = self.cast.put_on(targets_of(image, seen), choices)
         picture = carried_over(wide, put_on, fitted, seen.mask, feature_pixels(targets))
         return picture, self.networks.encode(image), doubled(seen.mask)
 
@@ -677,7 +686,7 @@ class PersonaUse(ArrayMethod):
         have. Of several faces painted into the same picture, those that lie closer to photographs look more natural.
         About 1 for photographs, less for smooth faces, more for odd ones.
         """
-        typical = self._typical()
+        typical = self.typical
         away = latents - typical["mean"]
         rows, channels, height, width = away.shape
         blocks = away.reshape(rows, channels, height // BLOCK, BLOCK, width // BLOCK, BLOCK)

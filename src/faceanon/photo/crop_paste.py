@@ -1,13 +1,16 @@
 """Take faces out of a photo and put them back, so that cropping the saved photo gives the same face again.
 
-In numpy; only the sampling of a picture at given places is onnxruntime's GridSample, whose filters are torch's.
+In numpy, but for the sampling of a picture at given places: torch's, where the command has brought torch along, else
+onnxruntime's GridSample, which gives the same in four times the time.
 """
 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Sequence
 from functools import cache
+from typing import Any
 
 import cv2
 import numpy as np
@@ -51,7 +54,7 @@ def crop(photo: NDArray[np.uint8], geometry: CropGeometry, size: int) -> Array:
     box = crop_window(geometry, photo.shape[1], photo.shape[0])
     steps = _crop_steps(geometry, size)
     grid = _places(geometry, box, steps[None, :], steps[:, None])[None]
-    fine = _sampler("cubic_reflection")(picture=_window(photo, box)[None], grid=grid)[0][0]
+    fine = _fine(_window(photo, box), grid, "bicubic", "reflection")
     # Some bicubic weights are negative, so edges overshoot the range: hence the clamp.
     return _averaged(fine, grid.shape[1] // size).clip(-1, 1)
 
@@ -112,7 +115,7 @@ def paste(
     alpha = _opacity(grid, feather, times)
     firm = _firm(size, feather)
     if wide is not None:
-        fine = _sampler("linear_border")(picture=wide[None, None], grid=grid)[0][0]
+        fine = _fine(wide[None], grid, "bilinear", "border")
         # Outside of the region the photo stays, and there is nothing to correct.
         alpha = alpha * _averaged(fine, times)
         firm = firm * wide
@@ -133,7 +136,7 @@ def paste(
     wanted = face.reshape(3, -1)[:, held]
     back = _crop_cells(geometry, box, size, held)
     for _ in range(passes):
-        seen = _sampled(shown.reshape(window.shape), back, "cubic_reflection").clip(-1, 1)
+        seen = _sampled(shown.reshape(window.shape), back, "reflection").clip(-1, 1)
         # Irani and Peleg: what the pasted face lacks when it is read back is added to the face.
         corrected.reshape(3, -1)[:, held] += wanted - seen
         _draw(shown, corrected, places, below, opacity, cells)
@@ -189,6 +192,32 @@ def _pixelated(face: Array, cells: int) -> Array:
 def _sampler(name: str) -> Callable[..., list[Array]]:
     """A graph of GridSample alone, opened once."""
     return open_graph(name)
+
+
+def _fine(picture: Array, grid: Array, mode: str, beyond: str) -> Array:
+    """A picture `(C, h, w)` at the places `(1, r, c, 2)`: `(C, r, c)`.
+
+    Args:
+        picture: The picture.
+        grid: Its edges lie at -1 and 1.
+        mode: `bicubic` or `bilinear`.
+        beyond: The picture beyond its edges: `reflection` or `border`.
+    """
+    torch = _torch()
+    if torch is None:
+        graph = _sampler(f"{'cubic' if mode == 'bicubic' else 'linear'}_{beyond}")
+        found: Array = graph(picture=picture[None], grid=grid)[0][0]
+        return found
+    with torch.inference_mode():
+        given = torch.from_numpy(np.ascontiguousarray(picture))[None], torch.from_numpy(grid)
+        sampled = torch.nn.functional.grid_sample(*given, mode=mode, padding_mode=beyond, align_corners=False)
+    fine: Array = sampled[0].numpy()
+    return fine
+
+
+def _torch() -> Any:  # noqa: ANN401 - a module
+    """Torch, if it is there already."""
+    return sys.modules.get("torch")
 
 
 def _window(photo: NDArray[np.uint8], box: Box) -> Array:
@@ -296,9 +325,9 @@ def _crop_cells(geometry: CropGeometry, box: Box, size: int, chosen: NDArray[np.
     return _places(geometry, box, right, down)[None]
 
 
-def _sampled(picture: Array, grid: Array, how: str) -> Array:
+def _sampled(picture: Array, grid: Array, beyond: str) -> Array:
     """A picture `(3, h, w)` at the places of `_cells_of`, the samples of each pixel averaged: `(3, N)`."""
-    fine = _sampler(how)(picture=picture[None], grid=grid)[0][0]
+    fine = _fine(picture, grid, "bicubic", beyond)
     averaged: Array = fine.mean(1, dtype=np.float32)
     return averaged
 
@@ -314,5 +343,5 @@ def _draw(shown: Array, face: Array, places: NDArray[np.intp], below: Array, opa
         opacity: `(N,)`.
         grid: Of these pixels, see `_cells_of`.
     """
-    drawn = _sampled(face, grid, "cubic_border")
+    drawn = _sampled(face, grid, "border")
     shown[:, places] = (below + opacity * (drawn - below)).clip(-1, 1)

@@ -51,7 +51,8 @@ class TorchMethod(ArrayMethod):
         self.works_through_codes = backbone.works_through_codes
         self.image_size = backbone.image_size
         self.face_sizes = backbone.face_sizes
-        self.framing = backbone.framing
+        # A method without a bundle has none.
+        self.framing = getattr(backbone, "framing", {"scale": 1.0, "right": 0.0, "down": 0.0})
 
     def key(self, secret: Secret) -> Array:
         """The key of a password."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from functools import cache
 
 import numpy as np
@@ -26,11 +27,12 @@ class ObscuringMethod(ArrayMethod):
     reversible = False
     on_processor = True
     works_through_codes = False
-    weights = "00" * 32  # it has none
 
     def __init__(self, how: str, beside: ArrayMethod) -> None:
         self.name = how
-        self.method = how
+        # It has none, but the three are told apart by them.
+        self.weights = hashlib.sha256(how.encode()).hexdigest()
+        self.method = f"faceanon.backbones.classical.{how.capitalize()}"
         self.image_size = beside.image_size
         self.face_sizes = beside.face_sizes
         self.framing = beside.framing

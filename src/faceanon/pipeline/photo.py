@@ -140,6 +140,8 @@ class Pipeline:
             if str(device) != "cpu":
                 raise UserError(f"--device {device} needs torch: pip install 'faceanon[train]'")
             folder = model_folder(path)
+            if folder is None and Path(path).exists():
+                raise UserError(f"the model {path} needs torch: pip install 'faceanon[train]'")
             if folder is None:
                 raise UserError(f"no trained model {path}: give the folder of one, or persona_photo128, which ships")
             return cls(LightPersona(folder), detector, batch=batch)

@@ -58,7 +58,7 @@ class BackboneStage(Stage, Generic[Drawn]):
         backbone: The method.
         adversarial: Whether a discriminator trains too.
         trainable: Prefixes of the backbone's parameters that train; None trains all.
-        optimizer_g: Builds the backbone's optimizer; Ranger when None.
+        optimizer_g: Builds the backbone's optimizer; Ranger when None. Its arguments are given with its class.
         optimizer_d: Builds the one of the discriminator and of whatever else learns against the backbone; likewise.
         init_from: Checkpoint (`.ckpt`) or exported folder whose backbone is loaded first: stage 1's for stage 2; for
             `faceanon test`, the model to test.

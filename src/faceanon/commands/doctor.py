@@ -36,6 +36,8 @@ NEEDED = {
     "onnxruntime": "face detection in photographs; networks in ONNX files",
     "opencv-python": "face detection in photographs",
     "rich": "progress and tables",
+    "av": "videos",
+    "scipy": "faces followed through videos",
     "threadpoolctl": "threads that leave each other their cores",
 }
 OPTIONAL = {
@@ -50,7 +52,6 @@ OPTIONAL = {
     "insightface": "--detector: SCRFD face detection, and recognisers to judge with",
     "dlib-bin": "dlib's recogniser, the judge of photographs (pip install 'faceanon[judge]')",
     "onnxscript": "export --onnx (pip install 'faceanon[onnx]')",
-    "av": "videos",
     "gradio": "faceanon web: the web page (pip install 'faceanon[web]')",
     "zxcvbn": "faceanon web: how strong a password is",
     "wandb": "logging of training runs",

@@ -274,7 +274,13 @@ def _gradients(subject: Subject) -> None:
         return
     # A copy: the other checks need the method in eval mode and without gradients.
     backbone = copy.deepcopy(subject.backbone).requires_grad_(True).train()
-    result = backbone.anonymize(subject.image.clone(), subject.keys.clone())
+    image = subject.image.clone()
+    keys = subject.keys.clone()
+    if backbone.works_through_codes:
+        # As the stages train it: in use a method may do more, where no gradient passes.
+        result = backbone.decode(backbone.edit(backbone.encode(image), keys))
+    else:
+        result = backbone.anonymize(image, keys)
     if backbone.recovers_from_pictures:
         result = result + backbone.recover(result, subject.keys.clone())
     # Any loss will do that depends on all pixels.

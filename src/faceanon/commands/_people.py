@@ -69,8 +69,7 @@ def add_people_arguments(group: argparse._ArgumentGroup) -> None:
         "--select",
         action="append",
         metavar="N,N|PHOTO",
-        help="change these faces only: by number, or the person in another photo; may be given several times. In a "
-        "film by photo only",
+        help="change these faces only: by number, or the person in another photo (films: by photo); may be repeated",
     )
     group.add_argument(
         "--exclude", action="append", metavar="N,N|PHOTO", help="leave these faces readable, chosen in the same way"

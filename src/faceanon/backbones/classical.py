@@ -24,11 +24,11 @@ from faceanon.backbones.pictures import WithoutCodes
 from faceanon.backbones.region import labelled
 from faceanon.errors import UserError
 from faceanon.key import Secret
+from faceanon.landmarks.geometry import ELLIPSE
 from faceanon.networks.blur import blurred
 from faceanon.weights.bundle import Bundle
 
 Region = Literal["picture", "ellipse", "head"]
-ELLIPSE = (0.5, 0.54, 0.36, 0.46)  # centre x and y, half axes, in sides: where an aligned face lies
 
 
 class Classical(WithoutCodes):

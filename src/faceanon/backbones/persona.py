@@ -112,9 +112,7 @@ class Persona(Backbone):
     def use(self) -> PersonaUse:
         """What is done to a picture in use."""
         space = {name: numbers_of(value) for name, value in self.identities.named_buffers()}
-        use = PersonaUse(TorchNetworks(self), CodeSpace(space), self.options)
-        use.framing = self.framing
-        return use
+        return PersonaUse(TorchNetworks(self), CodeSpace(space), self.options)
 
     @property
     def with_cast(self) -> bool:

@@ -57,6 +57,16 @@ def covered_cells(
     return sure
 
 
+def covered_in(
+    chances: NDArray[np.float32], masks: NDArray[np.bool_], meshes: NDArray[np.float32]
+) -> NDArray[np.float32]:
+    """As `covered_cells` for B faces: `(B, 1, h, h)`, `(B, 1, h, h)` and `(B, 468, 2)` -> `(B, 1, h, h)` of 0 and 1."""
+    found = np.zeros(chances.shape, np.float32)
+    for row in range(len(chances)):
+        found[row, 0] = covered_cells(chances[row, 0], masks[row, 0], meshes[row])
+    return found
+
+
 def eye_cells(mesh: NDArray[np.float32], eye: tuple[int, ...], cells: int) -> NDArray[np.bool_]:
     """The cells in which an eye lies.
 

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from faceanon.landmarks.cover_cells import covered_cells
+from faceanon.landmarks.cover_cells import covered_in
 from faceanon.networks.cover_finder import CoverFinderNet
 from faceanon.weights.shipped import shipped_network
 
@@ -46,9 +45,7 @@ class CoverFinder:
         chances = self.chances(latents, maps).cpu().numpy()
         masks = maps[:, :1].cpu().numpy() > 0.5
         points = meshes.detach().cpu().float().numpy()
-        found = np.zeros(chances.shape, np.float32)
-        for row in range(len(chances)):
-            found[row, 0] = covered_cells(chances[row, 0], masks[row, 0], points[row])
+        found = covered_in(chances, masks, points)
         return torch.from_numpy(found).to(latents.device)
 
     def chances(self, latents: Tensor, maps: Tensor) -> Tensor:

@@ -22,6 +22,7 @@ Array = NDArray[np.float32]
 Pixels = NDArray[np.uint8]
 Mask = NDArray[np.bool_]
 
+ELLIPSE = (0.5, 0.54, 0.36, 0.46)  # centre x and y, half axes, in sides: where an aligned face lies
 EYE_CORNERS = (33, 263)  # the outer ones; their distance is the measure of a face
 LIP_MIDDLES = (13, 14)  # of the inner lips, upper and lower
 DARKEST = 8.0  # added to colours before their logarithm, so that black stays finite

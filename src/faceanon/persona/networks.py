@@ -8,8 +8,7 @@ from typing import Protocol
 from faceanon.persona.cells import Array, Box
 
 # Names of networks by what they are opened for, those first that are needed first.
-CODEC = ("encoder", "draw", "finish")
-RECOVERING = CODEC
+RECOVERING = ("encoder", "draw", "finish")
 FINDING = ("encoder", "mesh", "covers")
 LOOKING = ("encoder", "mesh", "recogniser", "looks", "covers")
 PAINTING = (*LOOKING, "painter", "draw", "finish")

@@ -29,7 +29,7 @@ from faceanon.files import load_arrays
 from faceanon.key import Secret
 from faceanon.landmarks.album import Album
 from faceanon.landmarks.cast import Alike, Cast, Choice
-from faceanon.landmarks.cover_cells import covered_cells
+from faceanon.landmarks.cover_cells import covered_in
 from faceanon.landmarks.redrawing import (
     GUESS,
     Again,
@@ -66,7 +66,8 @@ from faceanon.persona.cells import (
 from faceanon.persona.method import ArrayMethod
 from faceanon.persona.networks import FINDING, LOOKING, PAINTING, RECOVERING, REDRAWING, PersonaNetworks
 from faceanon.persona.space import CodeSpace
-from faceanon.sealed.coder import CELL, decode_cells, encode_cells
+from faceanon.sealed.cells import PASSES, decode_faces, encode_faces
+from faceanon.sealed.coder import CELL
 from faceanon.weights.shipped import read_shipped
 
 # Of the class in `backbones.persona`, which trains the painter: cards and files say it.
@@ -81,9 +82,6 @@ ALIKE = 0.2  # cosine of embeddings from which a stranger is too much like the o
 MARGIN = 0.06  # of oddness, for the first stranger: photos of one person keep one stranger where all look as natural
 BLOCK = 2  # cells a side that share a covariance
 TYPICAL = "typical.safetensors"
-# The codec sees across the border of the mask. Its first drawing makes the surroundings known, as if no stranger's face
-# had ever stood there; the second, from those, is some 2 dB nearer to the original at the same number of bytes.
-PASSES = 2
 
 
 @dataclass(frozen=True)
@@ -235,7 +233,7 @@ class PersonaUse(ArrayMethod):
     def anonymize_with_codes(self, image: Array, keys: Array) -> tuple[Array, list[bytes]]:
         """As `anonymize`, with the codes of the originals; codec and mesh look at each face once."""
         picture, latents, mask = self._strangers(image, keys)
-        return picture, codes_of_cells(latents, mask)
+        return picture, encode_faces(latents, mask[:, 0] > 0.5)
 
     def deny(self, image: Array, keys: Array) -> Array:
         """Other strangers for anonymized pictures: unlike the first, and the persons as far as the pictures tell."""
@@ -244,7 +242,7 @@ class PersonaUse(ArrayMethod):
     def code_of(self, image: Array) -> list[bytes]:
         """The codes of faces, which are not changed."""
         latents, mask = self._cells_to_keep(image)
-        return codes_of_cells(latents, mask)
+        return encode_faces(latents, mask[:, 0] > 0.5)
 
     def face_mask(self, image: Array) -> Array:
         """The cells that `anonymize` may change, `(B, 1, S / 8, S / 8)` bool."""
@@ -257,19 +255,8 @@ class PersonaUse(ArrayMethod):
             UserError: If a code is damaged, or of faces of another size.
             ValueError: If there are not as many codes as pictures.
         """
-        if len(codes) != len(image):
-            raise ValueError(f"{len(image)} pictures need as many codes, not {len(codes)}")
+        latents, cells = decode_faces(codes, image.shape)
         self.networks.open(RECOVERING)
-        decoded = list(map(decode_cells, codes))
-        side = image.shape[-1]
-        for _, kept in decoded:
-            if kept.shape != (side // CELL, side // CELL):
-                theirs = f"{kept.shape[1] * CELL} x {kept.shape[0] * CELL}"
-                raise UserError(
-                    f"the code of a face is for faces of {theirs} px, and the model's are {side} x {side} px"
-                )
-        latents = np.stack([face for face, _ in decoded])
-        cells = np.stack([kept for _, kept in decoded])[:, None]
         pixels = cells.repeat(CELL, -2).repeat(CELL, -1)
         window = window_of(cells)
         rows, columns = pixels_of(window)
@@ -333,7 +320,7 @@ class PersonaUse(ArrayMethod):
             fitted = self._fitted(put_on, targets, seen, [seen.embedding], redraw_frames)
             picture, latents, mask = self._in_full(image, seen, targets, choices, put_on, fitted)
         picture[seen.confidence < CLEAR] = np.nan
-        return picture, codes_of_cells(latents, mask)
+        return picture, encode_faces(latents, mask[:, 0] > 0.5)
 
     # What a folder needs: one donor for each person
 
@@ -398,9 +385,7 @@ class PersonaUse(ArrayMethod):
         if self.options.covers:
             shown = np.concatenate([mask, cell_means(lines)], 1)
             chances = self.networks.cover_chances(latents, shown)
-            covered = np.zeros_like(chances)
-            for row in range(len(chances)):
-                covered[row, 0] = covered_cells(chances[row, 0], shown[row, 0] > 0.5, meshes[row])
+            covered = covered_in(chances, shown[:, :1] > 0.5, meshes)
             mask = uncovered(mask, covered)
         return Place(latents, solid, lines, mask, confidence)
 
@@ -720,11 +705,3 @@ def targets_of(image: Array, seen: SeenFaces) -> list[SwapTarget]:
     # Depth is counted from the middle of the head, not from the picture's edge: it is scaled and not moved.
     points[..., :2] += np.float32(side / 2)
     return [target_of(*face) for face in zip(bytes_of(image), points, seen.mask[:, 0] > 0, strict=True)]
-
-
-def codes_of_cells(latents: Array, mask: Array) -> list[bytes]:
-    """Codes of the masked cells `(B, 1, h, h)` of latents `(B, 32, h, h)`, one for each face."""
-    codes = []
-    for face, cells in zip(latents, mask[:, 0] > 0.5, strict=True):
-        codes.append(encode_cells(face, cells))
-    return codes

@@ -8,11 +8,10 @@ from functools import cache
 import numpy as np
 
 from faceanon.key import Secret
+from faceanon.landmarks.geometry import ELLIPSE
 from faceanon.persona.cells import Array
 from faceanon.persona.method import ArrayMethod
 from faceanon.photo.crop_paste import obscured
-
-ELLIPSE = (0.5, 0.54, 0.36, 0.46)  # centre x and y, half axes, in sides: where an aligned face lies
 
 
 class ObscuringMethod(ArrayMethod):

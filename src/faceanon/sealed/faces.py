@@ -4,17 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from faceanon.errors import UserError
 from faceanon.networks.codec import LatentCodec
-from faceanon.sealed.coder import decode_cells, encode_cells
-
-# The codec sees across the border of the mask. Its first drawing makes the surroundings known, as if no stranger's face
-# had ever stood there; the second, from those, is some 2 dB nearer to the original at the same number of bytes.
-PASSES = 2
+from faceanon.sealed.cells import PASSES, decode_faces, encode_faces
 
 
 def codes_of_cells(codec: LatentCodec, image: Tensor, mask: Tensor, step: float | None = None) -> list[bytes]:
@@ -35,10 +29,7 @@ def codes_of_latents(latents: Tensor, mask: Tensor, step: float | None = None) -
     """As `codes_of_cells`, for who has the pictures' normalised latents `(B, C, S / 8, S / 8)` at hand."""
     faces = latents.detach().float().cpu().numpy()
     cells = mask[:, 0].bool().cpu().numpy()
-    encoded = []
-    for face, kept in zip(faces, cells, strict=True):
-        encoded.append(encode_cells(face, kept, step))
-    return encoded
+    return encode_faces(faces, cells, step)
 
 
 def faces_of_cells(codec: LatentCodec, image: Tensor, codes: Sequence[bytes], passes: int = PASSES) -> Tensor:
@@ -57,18 +48,9 @@ def faces_of_cells(codec: LatentCodec, image: Tensor, codes: Sequence[bytes], pa
         UserError: If a code is damaged, or of pictures of another size.
         ValueError: If there are not as many codes as pictures.
     """
-    if len(codes) != len(image):
-        raise ValueError(f"{len(image)} pictures need as many codes, not {len(codes)}")
-    decoded = list(map(decode_cells, codes))
-    rows = image.shape[-2] // codec.shrink
-    columns = image.shape[-1] // codec.shrink
-    for _, kept in decoded:
-        if kept.shape != (rows, columns):
-            theirs = f"{kept.shape[1] * codec.shrink} x {kept.shape[0] * codec.shrink}"
-            ours = f"{image.shape[-1]} x {image.shape[-2]}"
-            raise UserError(f"the code of a face is for faces of {theirs} px, and the model's are {ours} px")
-    latents = torch.from_numpy(np.stack([face for face, _ in decoded])).to(image.device)
-    cells = torch.from_numpy(np.stack([kept for _, kept in decoded])).to(image.device)[:, None]
+    faces, kept = decode_faces(codes, tuple(image.shape))
+    latents = torch.from_numpy(faces).to(image.device)
+    cells = torch.from_numpy(kept).to(image.device)
     pixels = cells.repeat_interleave(codec.shrink, -2).repeat_interleave(codec.shrink, -1)
     shown = image.float()
     with torch.no_grad():

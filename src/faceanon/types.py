@@ -87,6 +87,8 @@ class Codes:
             away from the viewer in the same unit; of a method in the frame of a mesh `(B, 468, 2)`, without the depth;
             or None.
         around: `(B, 3, S, S)` the picture that the face was cut out of, of a method in the frame of a mesh, or None.
+        noisy: `(B, C, h, h)` x(t), where a flow on latents is on its way from noise to a face; None: at its beginning.
+        time: `(B,)` in [0, 1], its t; None where `noisy` is.
 
     Examples:
         >>> import torch
@@ -106,6 +108,8 @@ class Codes:
     latents: Tensor | None = None
     mesh: Tensor | None = None
     around: Tensor | None = None
+    noisy: Tensor | None = None
+    time: Tensor | None = None
 
     def map(self, function: Callable[[Tensor], Tensor]) -> Codes:
         """Apply `function` to every tensor, e.g. to repeat or slice along the batch."""

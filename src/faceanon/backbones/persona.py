@@ -1,12 +1,14 @@
-"""Persona, faceanon's method for photographs, as a backbone: `persona.use` in use, and the painter that stages train.
+"""Persona, faceanon's method for photographs, as a backbone: `persona.use` in use, and the flow that the stages train.
 
-In use it is `persona.use.PersonaUse`, which says what is done to a picture, on torch's networks. What stages train is
-the painter of `cast: false`: latents around the mask, drawings, light and a new code give latents of the new face.
+A donor's face is put on (`landmarks.cast`), and the flow redraws it so that it fits the photograph
+(`landmarks.redrawing`). Stage 1 trains the flow to draw the face of an identity code into its surroundings, along given
+lines and in given light. Stage 2 lets it redraw donors' faces, as in use, and teaches it whom not to draw.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -18,46 +20,47 @@ from torch.nn import functional as F
 from faceanon.backbones.base import Backbone
 from faceanon.backbones.persona_cells import joined_in, maps_shown, numbers_of, points_of, uncovered, window_of
 from faceanon.backbones.persona_networks import TorchNetworks
-from faceanon.backbones.persona_terms import SEEN, PersonaTerms
+from faceanon.backbones.persona_terms import PersonaTerms
 from faceanon.errors import UserError
 from faceanon.landmarks.album import Album
 from faceanon.landmarks.cover_finder import CoverFinder
 from faceanon.landmarks.covers import random_covers
 from faceanon.landmarks.drawings import DRAWINGS, FINE, drawings, pose
-from faceanon.landmarks.enlarger import Enlarger
 from faceanon.landmarks.looks import Looks
 from faceanon.landmarks.mesh import FaceMesh
-from faceanon.landmarks.redrawer import Redrawer
-from faceanon.losses.light import fit_light, light_surface
+from faceanon.landmarks.redrawing import GUESS, noise
+from faceanon.losses.light import TERMS, fit_light, light_surface
 from faceanon.networks.codec import LatentCodec
-from faceanon.networks.face_painter import FacePainter, PaintingDiscriminator
+from faceanon.networks.face_painter import PaintingDiscriminator
+from faceanon.networks.flow_painter import FlowPainter
 from faceanon.networks.frozen import Frozen
 from faceanon.networks.identity_space import IdentitySpace
 from faceanon.networks.layout import has_bfloat16
 from faceanon.persona.cells import SIZE
 from faceanon.persona.space import CodeSpace
-from faceanon.persona.use import NOISE, VARIETY, PersonaOptions, PersonaUse
+from faceanon.persona.use import PersonaUse
 from faceanon.types import Branches, Codes, FaceBatch
 from faceanon.weights.bundle import Bundle
 
-LIGHT = 18  # coefficients of the surface of colours
+LIGHT = 3 * TERMS  # coefficients of the surface of colours
 POSE = 3
 MAPS = 1 + DRAWINGS * FINE * FINE + 3  # mask, drawings folded to the cells, surface of colours
+SEEN = 1 + DRAWINGS  # what the discriminator is told: mask and drawings
+UNTOLD = 0.2  # share of training faces whose code says sex, age and skin alone
+CODE_NOISE = 0.4  # deviation of the noise on codes: 2,000 people are few, and a flow could know each by its code
+NEAR = 0.4  # share of training faces of whose surroundings only the nearest cells are shown
+STARTS = (0.45, 0.85)  # in stage 2, the least and largest share of the put-on face in its mixture with noise
+STEPS = 3  # of the flow from there
+AWAY = 1.0  # differences by which the flow of before is led away from the person, where it is stage 2's anchor
 
 
 class Persona(Backbone):
-    """Faces of invented people, put on from photographs (`cast`) or painted on the latents of a codec.
+    """Faces of invented people, put on from photographs and redrawn by a flow on the latents of a codec.
 
     Args:
         bundle: Folder or name of a bundle of faces of 128 px, with the roles `codec`, `recogniser` and
             `identity_space`.
-        hidden: Length of the painter's condition.
-        covers: Whether what covers a part of the face (medical masks, hands, hair, dark glasses) stays. More of
-            this and the next ones is in `persona.use.PersonaOptions`.
-        variety: How far strangers lie from the mean person, in (0, 1].
-        cast: Whether faces of invented people's photographs are put on in use, instead of painted ones. Training trains
-            the painter all the same.
-        redraw: Whether faces that were put on are redrawn, so that they fit the photograph (`landmarks.redrawing`).
+        dropout: Share of the numbers in the flow's blocks that are dropped in training.
 
     Examples:
         >>> import numpy as np
@@ -75,25 +78,16 @@ class Persona(Backbone):
     """
 
     sealed = True
-    # They say how a model is used, and nothing of its training.
-    stage_arguments = frozenset({"covers", "variety", "cast", "redraw"})
+    # It says how a stage trains, and no weight depends on it.
+    stage_arguments = frozenset({"dropout"})
     trains_on_pictures = False
     key_bits = 256
     paper = "faceanon's own"
     licence = "Apache-2.0"
     face_sizes = PersonaUse.face_sizes
 
-    def __init__(
-        self,
-        bundle: str = "photo128",
-        hidden: int = 320,
-        covers: bool = True,
-        variety: float = VARIETY,
-        cast: bool = False,
-        redraw: bool = False,
-    ) -> None:
+    def __init__(self, bundle: str = "photo128", dropout: float = 0.1) -> None:
         super().__init__()
-        self.options = PersonaOptions(covers, variety, cast, redraw)
         self.bundle = Bundle(bundle)
         self.bundle.require("codec", "recogniser", "identity_space")
         if self.bundle.image_size != SIZE:
@@ -106,22 +100,13 @@ class Persona(Backbone):
         self.space = Frozen(space)
         self.cells = SIZE // LatentCodec.shrink
         self.key_shape = (space.free, space.free)
-        self.painter = FacePainter([self.cells], maps=MAPS, condition=space.size + LIGHT + POSE + NOISE, hidden=hidden)
+        self.flow = FlowPainter(self.cells, maps=MAPS, condition=space.size + LIGHT + POSE, dropout=dropout)
 
     @cached_property
     def use(self) -> PersonaUse:
         """What is done to a picture in use."""
         space = {name: numbers_of(value) for name, value in self.identities.named_buffers()}
-        return PersonaUse(TorchNetworks(self), CodeSpace(space), self.options)
-
-    @property
-    def with_cast(self) -> bool:
-        """Whether faces are put on."""
-        return self.use.with_cast
-
-    @with_cast.setter
-    def with_cast(self, with_cast: bool) -> None:
-        self.use.with_cast = with_cast
+        return PersonaUse(TorchNetworks(self), CodeSpace(space))
 
     @property
     def redraws(self) -> bool:
@@ -155,16 +140,6 @@ class Persona(Backbone):
     def looks(self) -> Looks:
         """The network that reads sex, age and skin."""
         return Looks()
-
-    @cached_property
-    def enlarger(self) -> Enlarger:
-        """The network that fills in the details of large faces."""
-        return Enlarger()
-
-    @cached_property
-    def redrawer(self) -> Redrawer:
-        """The network that redraws faces which were put on."""
-        return Redrawer(MAPS, self.identities.size + LIGHT + POSE)
 
     @property
     def identities(self) -> IdentitySpace:
@@ -202,7 +177,7 @@ class Persona(Backbone):
         return _as_tensor(drawn, image), codes
 
     def unlike(self, image: Tensor, identity: Tensor, key: Tensor) -> Tensor:
-        """As in the base: a donor, or a painted stranger, whom the recogniser does not take for the person."""
+        """As in the base: a code that chooses a donor whom the recogniser does not take for the person."""
         return _as_tensor(self.use.unlike(numbers_of(image), numbers_of(identity), numbers_of(key)[0]), image)
 
     def face_mask(self, image: Tensor) -> Tensor:
@@ -233,32 +208,50 @@ class Persona(Backbone):
             latents = self.bundle.codec.encode(image)
             embedding = self.bundle.recogniser(image.float())
         mesh, _ = self.points(image)
-        return self._codes(image, latents, mesh, self._identity(embedding.float(), latents))
+        lines, mask = drawings(mesh, image, self.cells)
+        covered = self.finder.covers(latents, maps_shown(mask, lines), mesh)
+        return self._codes(image, latents, mesh, self._identity(embedding.float(), latents), lines, mask, covered)
 
     def encode_batch(self, batch: FaceBatch) -> Codes:
-        """As `encode`, with what was prepared for a training batch."""
-        if batch.latents is None or batch.mesh is None or batch.embedding is None:
+        """As `encode`, with what was prepared for a training batch, random covers, and places on the flow's way.
+
+        In some rows only what lies within two cells of the mask is shown: a flow that always sees all surroundings
+        knows the training pictures by them.
+        """
+        if not self.training:
             return self.encode(batch.image)
-        latents = batch.latents.float()
-        covered = None
-        if self.training:
-            covered = random_covers(len(latents), latents.shape[-1], latents.device)
-        identity = self._identity(batch.embedding.float(), latents)
-        return self._codes(batch.image, latents, batch.mesh, identity, covered)
+        latents = self._latents(batch)
+        mesh = batch.mesh if batch.mesh is not None else self.points(batch.image)[0]
+        with torch.no_grad():
+            embedding = batch.embedding if batch.embedding is not None else self.bundle.recogniser(batch.image)
+        lines, mask = drawings(mesh, batch.image, self.cells)
+        covered = random_covers(len(latents), self.cells, latents.device)
+        codes = self._codes(
+            batch.image, latents, mesh, self._identity(embedding.float(), latents), lines, mask, covered
+        )
+        time = torch.sigmoid(torch.randn(len(latents), device=latents.device))
+        noisy = torch.lerp(torch.randn_like(latents), latents, time[:, None, None, None])
+        assert codes.mask is not None
+        near = F.max_pool2d(codes.mask, 5, stride=1, padding=2)
+        hidden = torch.rand(len(latents), 1, 1, 1, device=latents.device) < NEAR
+        return replace(codes, latents=torch.where(hidden, latents * near, latents), noisy=noisy, time=time)
+
+    def _latents(self, batch: FaceBatch) -> Tensor:
+        if batch.latents is not None:
+            return batch.latents.float()
+        return self.bundle.codec.encode(batch.image)
 
     def _codes(
-        self, image: Tensor, latents: Tensor, mesh: Tensor, identity: Tensor, covered: Tensor | None = None
+        self,
+        image: Tensor,
+        latents: Tensor,
+        mesh: Tensor,
+        identity: Tensor,
+        lines: Tensor,
+        mask: Tensor,
+        covered: Tensor,
     ) -> Codes:
-        """Codes of pictures; `covered` `(B, 1, h, h)` is 1 in cells that are not to be painted, None finds them."""
-        lines, mask = drawings(mesh, image, latents.shape[-1])
-        if covered is None:
-            covered = self._covered(latents, lines, mask, mesh)
-        return self.codes_of_drawings(image, latents, mesh, identity, lines, uncovered(mask, covered))
-
-    def codes_of_drawings(
-        self, image: Tensor, latents: Tensor, mesh: Tensor, identity: Tensor, lines: Tensor, mask: Tensor
-    ) -> Codes:
-        """Codes of pictures whose drawings are known.
+        """Codes of pictures.
 
         Args:
             image: `(B, 3, S, S)` in [-1, 1].
@@ -266,32 +259,25 @@ class Persona(Backbone):
             mesh: `(B, 468, 2)` points in [-1, 1] of the picture.
             identity: `(B, 64)`.
             lines: `(B, 7, 4 h, 4 h)` in [0, 1], as `drawings` gives them.
-            mask: `(B, 1, h, h)` of 0 and 1, the cells to change.
+            mask: `(B, 1, h, h)` of 0 and 1, the cells of the face.
+            covered: `(B, 1, h, h)`, 1 in cells that are not to be drawn.
         """
-        cells = latents.shape[-1]
+        left = uncovered(mask, covered)
         # The preview is a linear map: one colour a cell is enough for a smooth surface, and no decoder has to run.
-        light = fit_light(self.bundle.codec.preview(latents), mask)
-        surface = light_surface(light, cells) * mask
-        maps = torch.cat([mask, F.pixel_unshuffle(lines, FINE), surface], 1)
-        shown = maps_shown(mask, lines)
+        light = fit_light(self.bundle.codec.preview(latents), left)
+        surface = light_surface(light, self.cells) * left
+        maps = torch.cat([left, F.pixel_unshuffle(lines, FINE), surface], 1)
         # `(B, 21)`: 18 coefficients of light and 3 numbers of pose.
         condition = torch.cat([light.flatten(1), pose(mesh)], 1)
-        # Features are keyed by their side. The discriminator's maps have the same side as the painter's, so they go
-        # under 1, which is no map's side.
         return Codes(
             identity=identity,
             attributes=condition[:, None],
-            features={cells: maps, 1: shown},
+            features={self.cells: maps},
             image=image,
             latents=latents,
-            mask=mask,
+            mask=left,
+            mesh=mesh,
         )
-
-    def _covered(self, latents: Tensor, lines: Tensor, mask: Tensor, mesh: Tensor) -> Tensor:
-        """Cells `(B, 1, h, h)` that something covers; none in training, where covers are drawn at random."""
-        if self.training or not self.options.covers:
-            return torch.zeros_like(mask)
-        return self.finder.covers(latents, maps_shown(mask, lines), mesh)
 
     def _identity(self, embedding: Tensor, latents: Tensor) -> Tensor:
         """Codes `(B, 64)` of embeddings, with sex, age and skin as the pictures show them.
@@ -302,59 +288,121 @@ class Persona(Backbone):
         looks = self.looks.read(latents.detach())
         return self.identities.with_kept(self.identities.code(embedding), looks)
 
-    def edit(self, codes: Codes, key: Tensor, inverse: bool = False) -> Codes:
-        """As in the base; in use a stranger's code moves towards the mean person, as `variety` says.
-
-        In training it does not: the painter has to learn the whole range.
-        """
-        edited = super().edit(codes, key, inverse)
-        if self.training or inverse:
-            return edited
-        return edited.with_identity(self.identities.nearer_to_mean(edited.identity, self.options.variety))
-
     def transform(self, identity: Tensor, key: Tensor, inverse: bool = False) -> Tensor:
         """Turn codes `(B, 64)` by 90 degrees where they do not tell sex, age or skin."""
         return self.identities.turned(identity, key, inverse)
 
     def mixed_identity(self, codes: Codes, source: Tensor) -> Tensor:
-        """Codes of other rows' persons with a row's own sex, age and skin; a row's own code where it is its source."""
-        return self.identities.mixed(codes.identity, codes.identity[source])
+        """Codes of other rows' persons with a row's own sex, age and skin; a row's own code where it is its source.
 
-    def paint(self, codes: Codes) -> Tensor:
-        """Latents `(B, 32, h, h)` with the face of the codes; in training with noise, of which there is none in use."""
-        assert codes.latents is not None
-        assert codes.mask is not None
+        In training with noise, and in some rows of nobody in particular.
+        """
+        identity = self.identities.mixed(codes.identity, codes.identity[source])
+        if not self.training:
+            return identity
+        untold = torch.rand(len(identity), 1, device=identity.device) < UNTOLD
+        noisy = identity + CODE_NOISE * torch.randn_like(identity)
+        return torch.where(untold, self.identities.anybody(identity), noisy)
+
+    def edit(self, codes: Codes, key: Tensor, inverse: bool = False) -> Codes:
+        """As in the base; in training of donors who are put on under the keys, some way before their redrawing's end.
+
+        They are mixed with noise, and the flow, as it is, has led them one or two of three steps back.
+        """
+        edited = super().edit(codes, key, inverse)
+        if not self.training or inverse:
+            return edited
+        assert codes.image is not None
+        person, put_on = self.use.put_on(numbers_of(codes.image), numbers_of(key))
+        found = {}
+        for name, rows in {"latents": put_on.latents, "maps": put_on.maps, "told": put_on.told}.items():
+            found[name] = torch.from_numpy(rows).to(codes.identity)
+        size = self.identities.size
+        start = STARTS[0] + (STARTS[1] - STARTS[0]) * torch.rand(len(key), device=key.device)
+        codes = Codes(
+            identity=found["told"][:, :size],
+            attributes=found["told"][:, None, size:],
+            features={self.cells: found["maps"]},
+            image=codes.image,
+            latents=torch.from_numpy(person.latents).to(codes.identity),
+            mask=torch.from_numpy(person.mask).to(codes.identity),
+            mesh=torch.from_numpy(put_on.mesh).to(codes.identity),
+            noisy=torch.lerp(torch.randn_like(found["latents"]), found["latents"], start[:, None, None, None]),
+            time=start,
+        )
+        return self._led_back(codes, (1 - start) / STEPS, torch.randint(1, STEPS, (len(key),), device=key.device))
+
+    @torch.no_grad()
+    def _led_back(self, codes: Codes, step: Tensor, steps: Tensor) -> Codes:
+        """Codes whose places on the flow's way are `steps` `(B,)` steps of length `step` `(B,)` further."""
+        for number in range(STEPS - 1):
+            assert codes.time is not None
+            moved = torch.where(steps > number, step, 0.0)
+            noisy = codes.noisy + moved[:, None, None, None] * self.direction(codes)
+            codes = replace(codes, noisy=noisy, time=codes.time + moved)
+        return codes
+
+    def direction(self, codes: Codes) -> Tensor:
+        """Where the flow leads from the codes' places on its way, `(B, 32, h, h)` float32."""
         assert codes.attributes is not None
         assert codes.features is not None
-        noise = codes.identity.new_zeros(len(codes.identity), NOISE)
-        if self.training:
-            noise = torch.randn_like(noise)
-        condition = torch.cat([codes.identity, codes.attributes[:, 0], noise], 1)
-        return self.painted(codes.latents, codes.mask, codes.features[self.cells], condition)
-
-    def painted(self, latents: Tensor, mask: Tensor, maps: Tensor, condition: Tensor) -> Tensor:
-        """Latents `(B, 32, 16, 16)` as the painter gives them, see `FacePainter`."""
+        condition = torch.cat([codes.identity, codes.attributes[:, 0]], 1)
+        known = (codes.noisy, codes.time, codes.latents, codes.mask, codes.features[self.cells], condition)
         # As the codec does. In training Lightning's precision rules, in validation too.
-        if not self.training and latents.device.type == "cpu" and has_bfloat16():
+        in_bfloat16 = not self.training and codes.identity.device.type == "cpu" and has_bfloat16()
+        if in_bfloat16:
             with torch.autocast("cpu", torch.bfloat16):
-                found: Tensor = self.painter(latents, mask, maps, condition)
+                found: Tensor = self.flow(*known)
         else:
-            found = self.painter(latents, mask, maps, condition)
+            found = self.flow(*known)
         return found.float()
 
+    def paint(self, codes: Codes) -> Tensor:
+        """Latents `(B, 32, h, h)` with the faces x(1) that the flow expects from the codes' places on its way.
+
+        Codes without a place begin at noise, and are led to faces in some steps.
+        """
+        assert codes.latents is not None
+        assert codes.mask is not None
+        steps = 1
+        if codes.noisy is None:
+            start = torch.from_numpy(noise()).to(codes.latents).expand_as(codes.latents)
+            codes = replace(codes, noisy=start, time=codes.identity.new_zeros(len(start)))
+            steps = GUESS[1]
+        for left in range(steps, 0, -1):
+            assert codes.time is not None
+            step = (1 - codes.time) / left
+            noisy = codes.noisy + step[:, None, None, None] * self.direction(codes)
+            codes = replace(codes, noisy=noisy, time=codes.time + step)
+        assert codes.latents is not None
+        return torch.where(codes.mask > 0.5, codes.noisy, codes.latents)
+
     def drawn_view(self, codes: Codes) -> Tensor:
-        """What the discriminator looks at: painted latents and what should be there, `(B, 40, h, h)`."""
-        assert codes.features is not None
-        return torch.cat([self.paint(codes), codes.features[1]], 1)
+        """What the discriminator looks at: drawn latents and what should be there, `(B, 40, h, h)`."""
+        return torch.cat([self.paint(codes), self._shown_maps(codes)], 1)
 
     def original_view(self, batch: FaceBatch, codes: Codes) -> Tensor:
         """The same of the photographs themselves."""
+        return torch.cat([self._latents(batch), self._shown_maps(codes)], 1)
+
+    def _shown_maps(self, codes: Codes) -> Tensor:
+        """Mask and drawings by cells, `(B, 8, h, h)`."""
         assert codes.features is not None
-        assert codes.latents is not None
-        return torch.cat([codes.latents, codes.features[1]], 1)
+        maps = codes.features[self.cells]
+        return maps_shown(maps[:, :1], F.pixel_shuffle(maps[:, 1:-3], FINE))
+
+    def drawn_before(self, image: Tensor, edited: Sequence[Codes]) -> Tensor:
+        """As in the base: what this flow expects from the same places, led away from the persons."""
+        person = self.encode(image).identity
+        drawn = []
+        for codes in edited:
+            wanted = self.drawn_view(codes)
+            own = self.drawn_view(codes.with_identity(person.repeat(len(wanted) // len(person), 1)))
+            drawn.append(wanted + AWAY * (wanted - own))
+        return torch.cat(drawn)
 
     def decode(self, codes: Codes) -> Tensor:
-        """The picture with the new face, softly joined; beyond the painted cells it is the old one."""
+        """The picture with the new face, softly joined; beyond the drawn cells it is the old one."""
         assert codes.image is not None
         assert codes.mask is not None
         window = window_of(codes.mask)
@@ -362,36 +410,27 @@ class Persona(Backbone):
         return joined_in(window, part, codes.mask, codes.image)
 
     def new_discriminator(self) -> nn.Module:
-        """An untrained discriminator of painted latents."""
+        """An untrained discriminator of drawn latents."""
         return PaintingDiscriminator(self.cells, maps=SEEN)
-
-    def build_readers(self) -> nn.ModuleDict:
-        """Networks on latents that a stage trains along, see `PersonaTerms.new_readers`."""
-        return self._terms(nn.ModuleDict()).new_readers()
-
-    def reader_terms(self, batch: FaceBatch, codes: Codes, drawn: Tensor) -> dict[str, Tensor]:
-        """What the readers learn from, see `PersonaTerms.reader_terms`."""
-        return self._terms(self._readers()).reader_terms(batch, codes, drawn)
 
     def disentangle_terms(
         self, batch: FaceBatch, codes: Codes, drawn: Tensor, source: Tensor, wanted: Collection[str]
     ) -> dict[str, Tensor]:
-        """Stage 1's own terms, see `PersonaTerms.disentangle_terms`."""
-        return self._terms(self._readers()).disentangle_terms(batch, codes, drawn, source, wanted)
+        """Stage 1's own term: `flow`, how wrong the flow's directions to photographs are."""
+        return {"flow": self._terms.flow(batch, codes, drawn[:, :-SEEN])}
 
     def anonymize_terms(self, batch: FaceBatch, branches: Branches, wanted: Collection[str]) -> dict[str, Tensor]:
-        """Stage 2's own terms, see `PersonaTerms.anonymize_terms`."""
-        return self._terms(self._readers()).anonymize_terms(batch, branches, wanted)
+        """Stage 2's own terms: those of `PersonaTerms.hiding`, and stage 1's `flow` on the batch's photographs."""
+        terms = self._terms.hiding(batch, branches, branches.pictures[:, :-SEEN], wanted)
+        if "flow" in wanted:
+            codes = branches.original
+            codes = codes.with_identity(self.mixed_identity(codes, torch.arange(len(batch), device=batch.image.device)))
+            terms["flow"] = self._terms.flow(batch, codes, self.paint(codes))
+        return {name: value for name, value in terms.items() if name in wanted}
 
-    def _terms(self, readers: nn.ModuleDict) -> PersonaTerms:
-        return PersonaTerms(self.bundle, self.identities, self.mesh, self.looks, self.cells, readers)
-
-    def _readers(self) -> nn.ModuleDict:
-        """The readers of the stage that trains this method."""
-        readers: nn.ModuleDict | None = self.__dict__.get("readers")
-        if not readers:
-            raise RuntimeError("Persona's terms need the readers that a stage builds: call use_readers first")
-        return readers
+    @property
+    def _terms(self) -> PersonaTerms:
+        return PersonaTerms(self.bundle, self.identities, self.mesh)
 
 
 def _as_tensor(rows: NDArray[np.float32], like: Tensor) -> Tensor:

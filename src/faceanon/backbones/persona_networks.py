@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from faceanon.backbones.persona_cells import mesh_points, numbers_of
+from faceanon.networks.layout import has_bfloat16
 from faceanon.persona.cells import Array, Box
 
 if TYPE_CHECKING:
@@ -21,17 +23,18 @@ class TorchNetworks:
     """`persona.networks.PersonaNetworks` in torch.
 
     Args:
-        method: Has the networks; they run where its painter is.
+        method: Has the networks; they run where its flow is.
     """
 
     def __init__(self, method: Persona) -> None:
         self.method = method
+        self._rounded: tuple[tuple[object, ...], nn.Module] | None = None
 
     def open(self, names: Iterable[str]) -> None:
         """Nothing: each network is built when it is first asked."""
 
     def _here(self, *arrays: NDArray[Any]) -> list[Tensor]:
-        device = next(self.method.painter.parameters()).device
+        device = next(self.method.flow.parameters()).device
         return [torch.from_numpy(np.ascontiguousarray(array, np.float32)).to(device) for array in arrays]
 
     @torch.no_grad()
@@ -68,14 +71,26 @@ class TorchNetworks:
         return numbers_of(self.method.looks.read(*self._here(latents)))
 
     @torch.no_grad()
-    def paint(self, latents: Array, mask: Array, maps: Array, condition: Array) -> Array:
-        """Latents with painted faces."""
-        return numbers_of(self.method.painted(*self._here(latents, mask, maps, condition)))
-
-    def enlarge(self, small: Array, large: Array, mask: Array) -> Array:
-        """Latents of large pictures with the faces of small ones."""
-        return numbers_of(self.method.enlarger.enlarge(*self._here(small, large, mask)))
-
     def directions(self, noisy: Array, time: Array, latents: Array, mask: Array, maps: Array, told: Array) -> Array:
-        """Where the redrawer's flow leads."""
-        return numbers_of(self.method.redrawer.directions(*self._here(noisy, time, latents, mask, maps, told)))
+        """Where the flow leads."""
+        given = self._here(noisy, time, latents, mask, maps, told)
+        with torch.autocast(given[0].device.type, torch.bfloat16, enabled=has_bfloat16()):
+            return numbers_of(self._flow()(*given))
+
+    def _flow(self) -> nn.Module:
+        """The flow, in bfloat16 where the processor has it.
+
+        Autocast would round all weights anew in every call, which takes longer than a face does. So a rounded copy is
+        kept for as long as the weights are the same.
+        """
+        weights = list(self.method.flow.parameters())
+        # Whatever moves a weight in its place counts on.
+        state = (weights[0].device, *(weight._version for weight in weights))
+        if self._rounded is None or self._rounded[0] != state:
+            flow = copy.deepcopy(self.method.flow).eval().requires_grad_(False).to(memory_format=torch.channels_last)
+            if has_bfloat16():
+                for layer in flow.modules():
+                    if isinstance(layer, nn.Conv2d | nn.Linear):
+                        layer.bfloat16()
+            self._rounded = (state, flow)
+        return self._rounded[1]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor, nn
 
 from faceanon.types import Branches, Codes, FaceBatch
@@ -75,24 +76,21 @@ class Trainable:
         """A new discriminator for the stages: the bundle's, unless the method draws something else than pictures."""
         return self.bundle.discriminator()
 
-    def build_readers(self) -> nn.ModuleDict:
-        """New networks that a stage trains along, on what this method draws; most methods have none."""
-        return nn.ModuleDict()
-
-    def use_readers(self, readers: nn.ModuleDict) -> None:
-        """Take the stage's readers, for the method's own terms; they are no part of the method."""
-        # Past nn.Module.__setattr__, so that they are not saved with the method.
-        self.__dict__["readers"] = readers
-
-    def reader_terms(self, batch: FaceBatch, codes: Codes, drawn: Tensor) -> dict[str, Tensor]:
-        """What the readers learn from, by name and weighted.
+    def drawn_before(self, image: Tensor, edited: Sequence[Codes]) -> Tensor:
+        """What stage 2's anchors ask for, called on the method of before the stage.
 
         Args:
-            batch: The photographs, B rows.
-            codes: Of the photographs.
-            drawn: What `drawn_view` made of them, a multiple of B rows.
+            image: `(B, 3, S, S)`, the originals.
+            edited: Codes of strangers that the method in training made of them, each of a multiple of B rows. Identities
+                are that method's, all else this one's: how a face is drawn is held.
+
+        Returns:
+            As `drawn_view`, of all strangers.
         """
-        return {}
+        identity = torch.cat([codes.identity.detach() for codes in edited])
+        times = len(identity) // len(image)
+        codes = self.encode(image).map(lambda item: item.repeat(times, *[1] * (item.ndim - 1)))
+        return self.decode(codes.with_identity(identity))
 
     def w_plus(self, codes: Codes) -> Tensor | None:
         """The W+ codes `(B, L, D)` that `decode` draws, for latent regularisers; None where there are none."""

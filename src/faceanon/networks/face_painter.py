@@ -224,36 +224,6 @@ def _out(width: int, channels: int) -> nn.Sequential:
     return nn.Sequential(nn.GroupNorm(GROUPS, width), nn.SiLU(), nn.Conv2d(width, channels, 3, padding=1))
 
 
-class LatentReader(nn.Module):
-    """Read a vector off latents: the embedding of a recogniser, or the points of a mesh.
-
-    Args:
-        outputs: Length of the vector.
-        cells: Cells a side of the latents.
-        channels: Channels of the latents.
-        width: Channels of the first layers.
-        dropout: Share of the last features that are dropped in training.
-    """
-
-    def __init__(
-        self, outputs: int, cells: int = 16, channels: int = 32, width: int = 96, dropout: float = 0.2
-    ) -> None:
-        super().__init__()
-        plan = [(channels, width, 1), (width, width, 1), (width, 2 * width, 2), (2 * width, 2 * width, 1)]
-        plan += [(2 * width, 3 * width, 2), (3 * width, 3 * width, 1)]
-        layers: list[nn.Module] = []
-        for inputs, channels_out, stride in plan:
-            layers += [nn.Conv2d(inputs, channels_out, 3, stride, 1), nn.GroupNorm(8, channels_out), nn.LeakyReLU(0.2)]
-        self.layers = nn.Sequential(*layers)
-        side = cells // 4
-        self.head = nn.Sequential(nn.Flatten(), nn.Dropout(dropout), nn.Linear(3 * width * side * side, outputs))
-
-    def forward(self, latents: Tensor) -> Tensor:
-        """`(B, channels, cells, cells)` -> `(B, outputs)`."""
-        out: Tensor = self.head(self.layers(latents))
-        return out
-
-
 class PaintingDiscriminator(nn.Module):
     """Tell latents of photographs from painted ones, cell by cell and as a whole.
 

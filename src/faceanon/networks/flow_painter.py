@@ -7,8 +7,6 @@ Following what it learned from noise on, step by step, paints a face; another no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
 import torch
 from torch import Tensor, nn
 
@@ -85,41 +83,17 @@ def _waves(time: Tensor) -> Tensor:
     return torch.cat([angles.sin(), angles.cos()], 1)
 
 
-def flow_error(
-    direction: Callable[[Tensor, Tensor], Tensor], latents: Tensor, mask: Tensor, noise: Tensor, time: Tensor
-) -> Tensor:
-    """Squared error of directions at given places of the line, a mean over the cells of the mask: `(B,)`.
+def flow_error(drawn: Tensor, latents: Tensor, mask: Tensor, time: Tensor) -> Tensor:
+    """Squared error of a flow's directions, a mean over the cells of the mask: `(B,)`.
+
+    Who at x(t) expects the face x(1) looks in the direction (x(1) - x(t)) / (1 - t). So the error of a direction is that
+    of the expected face over 1 - t.
 
     Args:
-        direction: Gives directions `(B, C, h, h)` at x(t) `(B, C, h, h)` and t `(B,)`.
+        drawn: `(B, C, h, h)`, x(1) as the flow expects it at x(t).
         latents: `(B, C, h, h)`, x(1).
         mask: `(B, 1, h, h)` of 0 and 1; one cell of each row at least is 1.
-        noise: `(B, C, h, h)`, x(0).
-        time: `(B,)` in [0, 1].
+        time: `(B,)` in [0, 1), t.
     """
-    share = time[:, None, None, None]
-    there = direction((1 - share) * noise + share * latents, time).float()
-    off = (there - (latents - noise)).square() * mask
+    off = ((drawn - latents) / (1 - time)[:, None, None, None]).square() * mask
     return off.sum((1, 2, 3)) / mask.sum((1, 2, 3)) / latents.shape[1]
-
-
-def follow(direction: Callable[[Tensor, Tensor], Tensor], noise: Tensor, times: Sequence[float]) -> Tensor:
-    """Follow directions from noise `(B, C, h, h)` to a face of the same shape, by Heun's method.
-
-    Each step but the last looks at the direction where it begins and where it would end, and takes their mean.
-
-    Args:
-        direction: Gives directions `(B, C, h, h)` at x(t) `(B, C, h, h)` and t `(B,)`.
-        noise: x(0).
-        times: Rising from 0 to 1.
-    """
-    here = noise
-    for position in range(len(times) - 1):
-        start, end = times[position], times[position + 1]
-        first = direction(here, noise.new_full((len(noise),), start))
-        there = here + (end - start) * first
-        if position < len(times) - 2:
-            second = direction(there, noise.new_full((len(noise),), end))
-            there = here + (end - start) * (first + second) / 2
-        here = there
-    return here

@@ -66,16 +66,6 @@ class IdentitySpace(nn.Module):
         """Codes `(B, N)` -> the nearest embeddings `(B, E)` of unit length."""
         return F.normalize(self.mean + (code * self.scale) @ self.basis)
 
-    def apart(self, code: Tensor) -> Tensor:
-        """What a recogniser should see of new people: codes `(B, N)` -> embeddings `(B, E)` of unit length.
-
-        What all embeddings share is left out, and what a turn keeps: both make strangers look alike to a recogniser.
-        With them, 8 % of the pairs of two keys would count as one person even if every face were drawn as wanted;
-        without what is shared 5 to 7 % (36 real persons, a threshold with a false accept rate of 1 %).
-        """
-        kept = code @ self.kept_basis @ self.kept_basis.T
-        return F.normalize(((code - kept) * self.scale) @ self.basis)
-
     def kept(self, code: Tensor) -> Tensor:
         """How old, of which sex and skin: codes `(B, N)` -> `(B, K)`, each about of variance 1."""
         return code @ self.kept_basis
@@ -90,9 +80,9 @@ class IdentitySpace(nn.Module):
         kept = code @ self.kept_basis @ self.kept_basis.T
         return kept + other @ self.free_basis @ self.free_basis.T
 
-    def nearer_to_mean(self, code: Tensor, share: float) -> Tensor:
-        """Codes `(B, N)` with a `share` in [0, 1] of all but sex, age and skin; 0 is the mean of such people."""
-        return code - (1 - share) * (code @ self.free_basis @ self.free_basis.T)
+    def anybody(self, code: Tensor) -> Tensor:
+        """Codes `(B, N)` that say sex, age and skin alone: of the mean of such people."""
+        return code - code @ self.free_basis @ self.free_basis.T
 
     def turned(self, code: Tensor, key: Tensor, inverse: bool = False) -> Tensor:
         """Turn codes by 90 degrees under keys.

@@ -20,7 +20,7 @@ CLASSES = {
     "recogniser": "faceanon.networks.mobileface_v2.MobileFaceV2",
     "identity_space": "faceanon.networks.identity_space.IdentitySpace",
 }
-SHIPPED = ("mesh", "looks", "covers", "enlarger", "redrawer")
+SHIPPED = ("mesh", "looks", "covers")
 REACH = 5  # pixels that the decoder's last layers look to each side, see `networks.taef2`
 MOST_LOOKS = 2.0  # see `landmarks.looks`
 MESH_BOX = (28 / 256, 44 / 256, 228 / 256, 244 / 256)  # see `landmarks.mesh`
@@ -36,14 +36,14 @@ class GraphNetworks:
     Args:
         spec: Of the bundle, as `bundle.yaml` says.
         bundle: Its folder.
-        painter: Reads the painter's weights.
+        flow: Reads the flow's weights.
 
     Raises:
         UnfitError: If the graphs that ship do not describe the bundle's networks.
         UserError: If a file is missing or damaged.
     """
 
-    def __init__(self, spec: Mapping[str, Any], bundle: Path, painter: Callable[[], dict[str, Array]]) -> None:
+    def __init__(self, spec: Mapping[str, Any], bundle: Path, flow: Callable[[], dict[str, Array]]) -> None:
         self.spec = spec
         self.bundle = bundle
         self._check()
@@ -53,7 +53,7 @@ class GraphNetworks:
             "encoder": partial(self._open_codec, "encoder"),
             "draw": partial(self._open_codec, "draw"),
             "finish": partial(self._open_codec, "finish"),
-            "painter": lambda: open_graph("painter", painter()),
+            "flow": lambda: open_graph("flow", flow()),
             "recogniser": self._open_recogniser,
         }
         for name in SHIPPED:
@@ -163,17 +163,9 @@ class GraphNetworks:
         looks: Array = self.run("looks", latents=latents)[0].clip(-MOST_LOOKS, MOST_LOOKS)
         return looks
 
-    def paint(self, latents: Array, mask: Array, maps: Array, condition: Array) -> Array:
-        """Latents with painted faces."""
-        return self.run("painter", latents=latents, mask=mask, maps=maps, condition=condition)[0]
-
-    def enlarge(self, small: Array, large: Array, mask: Array) -> Array:
-        """Latents of large pictures with the faces of small ones."""
-        return self.run("enlarger", small=small, large=large, mask=mask)[0]
-
     def directions(self, noisy: Array, time: Array, latents: Array, mask: Array, maps: Array, told: Array) -> Array:
-        """Where the redrawer's flow leads."""
-        return self.run("redrawer", noisy=noisy, time=time, latents=latents, mask=mask, maps=maps, condition=told)[0]
+        """Where the flow leads."""
+        return self.run("flow", noisy=noisy, time=time, latents=latents, mask=mask, maps=maps, condition=told)[0]
 
 
 def below(weights: Mapping[str, Array], prefix: str) -> dict[str, Array]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,12 @@ from faceanon.paths import checkpoints
 from faceanon.persona.cells import SIZE, Array
 from faceanon.persona.graphs import GraphNetworks, below
 from faceanon.persona.space import CodeSpace
-from faceanon.persona.use import METHOD, VARIETY, PersonaOptions, PersonaUse
+from faceanon.persona.use import METHOD, PersonaUse
 from faceanon.weights.spec import bundle_path, fingerprint, read_spec
 
 CARD = "model.yaml"
 WEIGHTS = "weights.safetensors"
-ARGUMENTS = {"bundle", "hidden", "covers", "variety", "cast", "redraw"}  # of `backbones.persona.Persona`
+ARGUMENTS = {"bundle"}  # of `backbones.persona.Persona`
 
 
 class LightPersona(PersonaUse):
@@ -64,22 +65,11 @@ class LightPersona(PersonaUse):
             raise UnfitError(f"{bundle} is of faces of {spec.get('image_size')} px, and the graphs that ship of {SIZE}")
         if unknown := sorted(set(arguments) - ARGUMENTS):
             raise UnfitError(f"{folder.name} has options that the graphs know nothing of: {', '.join(unknown)}")
-        painter: dict[str, Array] = {}
-        networks = GraphNetworks(spec, bundle, lambda: painter or _read_painter(folder, self.weights))
+        # Recovery needs no flow, so its weights are read when a face is redrawn; but the file has to be the card's.
+        checked_bytes(folder / WEIGHTS, self.weights)
+        networks = GraphNetworks(spec, bundle, partial(_read_flow, folder, self.weights))
         self.recogniser_name = str(spec["networks"]["recogniser"].get("name", "recogniser"))
-        options = PersonaOptions(
-            covers=bool(arguments.get("covers", True)),
-            variety=_number(arguments.get("variety", VARIETY), folder),
-            cast=bool(arguments.get("cast", False)),
-            redraw=bool(arguments.get("redraw", False)),
-        )
-        # A model of another layout is to be found out before a photo is touched.
-        if options.cast:
-            # Nothing is painted, but the file has to be the one that the card describes.
-            checked_bytes(folder / WEIGHTS, self.weights)
-        else:
-            painter |= _read_painter(folder, self.weights)
-        super().__init__(networks, CodeSpace(networks.read("identity_space")), options)
+        super().__init__(networks, CodeSpace(networks.read("identity_space")))
 
 
 def model_folder(model: str | Path) -> Path | None:
@@ -110,12 +100,6 @@ def is_persona(card: Mapping[str, Any]) -> bool:
     return bool(card["class_path"] == METHOD)
 
 
-def _number(value: object, folder: Path) -> float:
-    if isinstance(value, int | float):
-        return float(value)
-    raise UserError(f"{folder / CARD}: variety is a number, not {value!r:.40}; restore the file")
-
-
 def _check_bundle(card: Mapping[str, Any], folder: Path, spec: dict[str, Any], bundle: Path) -> None:
     ours = fingerprint(spec, bundle)
     theirs = card["bundle"].get("fingerprint")
@@ -126,11 +110,11 @@ def _check_bundle(card: Mapping[str, Any], folder: Path, spec: dict[str, Any], b
         )
 
 
-def _read_painter(folder: Path, expected: str) -> dict[str, Array]:
+def _read_flow(folder: Path, expected: str) -> dict[str, Array]:
     path = folder / WEIGHTS
     weights = load_arrays(path, expected=expected)
-    painter = below(weights, "painter.")
-    if len(painter) != len(weights):
-        raise UnfitError(f"{path} holds more than a painter")
-    check_layout("painter", painter, str(path))
-    return painter
+    flow = below(weights, "flow.")
+    if len(flow) != len(weights):
+        raise UnfitError(f"{path} holds more than a flow")
+    check_layout("flow", flow, str(path))
+    return flow

@@ -11,8 +11,7 @@ from faceanon.persona.cells import Array, Box
 RECOVERING = ("encoder", "draw", "finish")
 FINDING = ("encoder", "mesh", "covers")
 LOOKING = ("encoder", "mesh", "recogniser", "looks", "covers")
-PAINTING = (*LOOKING, "painter", "draw", "finish")
-REDRAWING = (*LOOKING, "redrawer", "draw", "finish")
+REDRAWING = (*LOOKING, "flow", "draw", "finish")
 
 
 class PersonaNetworks(Protocol):
@@ -50,14 +49,6 @@ class PersonaNetworks(Protocol):
         """Sex, youth and skin, `(B, 3)` in [-2, 2], of latents `(B, 32, 16, 16)`."""
         ...
 
-    def paint(self, latents: Array, mask: Array, maps: Array, condition: Array) -> Array:
-        """Latents `(B, 32, 16, 16)` with painted faces."""
-        ...
-
-    def enlarge(self, small: Array, large: Array, mask: Array) -> Array:
-        """Latents `(B, 32, 32, 32)` of large pictures with the faces of small ones."""
-        ...
-
     def directions(self, noisy: Array, time: Array, latents: Array, mask: Array, maps: Array, told: Array) -> Array:
-        """Where the redrawer's flow leads `(B, 32, 16, 16)` at times `(B,)`."""
+        """Where the flow leads `(B, 32, 16, 16)` at times `(B,)`; `told` `(B, 85)`: code, light, pose."""
         ...

@@ -43,10 +43,10 @@ class CodeSpace:
         mixed: Array = code @ self.kept_basis @ self.kept_basis.T + other @ self.free_basis @ self.free_basis.T
         return mixed
 
-    def nearer_to_mean(self, code: Array, share: float) -> Array:
-        """Codes `(B, N)` with a `share` in [0, 1] of all but sex, age and skin."""
-        free: Array = code @ self.free_basis @ self.free_basis.T
-        return code - np.float32(1 - share) * free
+    def anybody(self, code: Array) -> Array:
+        """Codes `(B, N)` that say sex, age and skin alone."""
+        nobody: Array = code - code @ self.free_basis @ self.free_basis.T
+        return nobody
 
     def turned(self, code: Array, keys: Array, inverse: bool = False) -> Array:
         """Codes `(B, N)` of other persons under keys `(B, F, F)`; `inverse` turns back."""

@@ -2,15 +2,12 @@
 
     picture --codec--> latents          mesh of 468 points --> drawings of eyes, brows, lips, nose; mask of the face
     embedding --whitened--> identity code --key: turned by 90 degrees--> the new person's code
-    with a cast, as the model that ships is set:
-        new code --nearest of those who fit--> a donor's photograph --warped, lit--> picture --redrawn--> picture
-    without:
-        latents around the mask + drawings + light + new code --painter--> latents of the new face --codec--> picture
+    new code --nearest of those who fit--> a donor's photograph --warped, lit--> picture --flow: redrawn--> picture
 
-What lies in front of the face (hands, medical masks, hair) is taken out of the mask and stays. With a cast the face of
-a person who does not exist is put on (`landmarks.cast`, `landmarks.swap`): in the old one's pose and light, and mostly
-in its shape. The painter never sees the old face, apart from drawings, pose and a surface of its colours (light and
-skin). What brings the person back is the code of the face's latents (`faceanon.sealed`).
+What lies in front of the face (hands, medical masks, hair) is taken out of the mask and stays. The face of a person who
+does not exist is put on (`landmarks.cast`, `landmarks.swap`): in the old one's pose and light, and mostly in its shape.
+The flow that redraws it, which is what the stages train, never sees the old face, apart from pose and a surface of its
+colours (light and skin). What brings the person back is the code of the face's latents (`faceanon.sealed`).
 
 Numpy alone: the networks are asked for by `persona.networks`, and onnxruntime or torch runs them.
 """
@@ -18,14 +15,11 @@ Numpy alone: the networks are asked for by `persona.networks`, and onnxruntime o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 
-from faceanon.errors import UserError
-from faceanon.files import load_arrays
 from faceanon.key import Secret
 from faceanon.landmarks.album import Album
 from faceanon.landmarks.cast import Alike, Cast, Choice
@@ -64,50 +58,14 @@ from faceanon.persona.cells import (
     window_of,
 )
 from faceanon.persona.method import ArrayMethod
-from faceanon.persona.networks import FINDING, LOOKING, PAINTING, RECOVERING, REDRAWING, PersonaNetworks
+from faceanon.persona.networks import FINDING, LOOKING, RECOVERING, REDRAWING, PersonaNetworks
 from faceanon.persona.space import CodeSpace
 from faceanon.sealed.cells import PASSES, decode_faces, encode_faces
 from faceanon.sealed.coder import CELL
-from faceanon.weights.shipped import read_shipped
 
-# Of the class in `backbones.persona`, which trains the painter: cards and files say it.
+# Of the class in `backbones.persona`, which trains the flow: cards and files say it.
 METHOD = "faceanon.backbones.persona.Persona"
 CLEAR = 0.5  # confidence of the mesh below which a picture shows no face that can be changed
-NOISE = 8  # random numbers of a drawing in training, so that the painter need not average; 0 in use
-VARIETY = 0.85  # with .7 strangers look more natural, but 56 % of the pairs of two passwords were alike
-# Of the first strangers 25 % looked odd, of the most natural ones of four 4 %.
-STRANGERS = 4  # that are painted for each face, of whom one is taken
-# Below it dlib took 1.7 % of the results for the person, of all results 4.9 %.
-ALIKE = 0.2  # cosine of embeddings from which a stranger is too much like the original, and the next one is looked at
-MARGIN = 0.06  # of oddness, for the first stranger: photos of one person keep one stranger where all look as natural
-BLOCK = 2  # cells a side that share a covariance
-TYPICAL = "typical.safetensors"
-
-
-@dataclass(frozen=True)
-class PersonaOptions:
-    """How Persona is set.
-
-    Args:
-        covers: Whether what covers a part of the face (medical masks, hands, microphones, hair, dark glasses) stays;
-            else the new face goes over it.
-        variety: How far strangers lie from the mean person, in (0, 1]: the share of what a key makes of an identity
-            code. Less gives strangers who look more natural, and more like each other.
-        cast: Whether faces of invented people's photographs are put on, instead of painted ones.
-        redraw: Whether faces that were put on are redrawn, so that they fit the photograph (`landmarks.redrawing`).
-
-    Raises:
-        UserError: If `variety` is out of range.
-    """
-
-    covers: bool = True
-    variety: float = VARIETY
-    cast: bool = False
-    redraw: bool = False
-
-    def __post_init__(self) -> None:
-        if not 0 < self.variety <= 1:
-            raise UserError(f"Persona's variety is above 0 and at most 1, not {self.variety}: set it in init_args")
 
 
 @dataclass(frozen=True)
@@ -155,22 +113,52 @@ class SeenFaces:
     confidence: Array
     mesh: Array
 
+    @property
+    def told(self) -> Array:
+        """`(B, 85)`, what the flow is told of the persons: code, light, pose."""
+        return np.concatenate([self.code, self.attributes], 1)
+
+    def rows(self, rows: list[int]) -> SeenFaces:
+        """Some of these faces."""
+        return SeenFaces(*(getattr(self, item.name)[rows] for item in fields(self)))
+
+
+@dataclass(frozen=True)
+class PutOnFaces:
+    """What is known of B donors' faces that were put on, before they are redrawn.
+
+    Args:
+        latents: `(B, 32, 16, 16)` normalised, of the pictures with them.
+        maps: `(B, 116, 16, 16)`: mask, drawings, surface of colours.
+        told: `(B, 85)`: code, light and pose.
+        confidence: `(B,)` that there is a face.
+        mesh: `(B, 468, 3)`: x and y with the picture's edges at -1 and 1, and depth in the same unit.
+    """
+
+    latents: Array
+    maps: Array
+    told: Array
+    confidence: Array
+    mesh: Array
+
+    def rows(self, rows: list[int]) -> PutOnFaces:
+        """Some of these faces."""
+        return PutOnFaces(*(getattr(self, item.name)[rows] for item in fields(self)))
+
 
 class PersonaUse(ArrayMethod):
     """The method for photographs on some networks.
 
-    Pictures are `(B, 3, S, S)` float32 in [-1, 1], of 128 or 256 px. Faces are looked at, and redrawn or painted, at
-    128 px; a large picture then gets the same donor's face in its own size, or the painted one enlarged.
+    Pictures are `(B, 3, S, S)` float32 in [-1, 1], of 128 or 256 px. Faces are looked at, put on and redrawn at 128 px;
+    a large picture then gets the same donor's face in its own size.
 
     Args:
         networks: What runs codec, mesh, recogniser and the others.
         space: The identity codes.
-        options: How it is set.
 
     Attributes:
-        with_cast: Whether faces are put on, as `options` say.
-        redraws: Whether they are redrawn; may be switched off.
-        album: With a cast, persons who have a donor already: each gets this one in every picture. None: nobody has.
+        redraws: Whether faces that were put on are redrawn, so that they fit the photograph (`landmarks.redrawing`).
+        album: Persons who have a donor already: each gets this one in every picture. None: nobody has.
     """
 
     method = METHOD
@@ -181,23 +169,16 @@ class PersonaUse(ArrayMethod):
     image_size = SIZE
     face_sizes = (SIZE, LARGE)
 
-    def __init__(self, networks: PersonaNetworks, space: CodeSpace, options: PersonaOptions) -> None:
+    def __init__(self, networks: PersonaNetworks, space: CodeSpace) -> None:
         self.networks = networks
         self.space = space
-        self.options = options
-        self.with_cast = options.cast
-        self.redraws = options.redraw
+        self.redraws = True
         self.album: Album | None = None
 
     @cached_property
     def cast(self) -> Cast:
-        """The invented people; read at first use: recovery, and a model without a cast, never need their file."""
+        """The invented people; read at first use: recovery never needs their file."""
         return Cast()
-
-    @cached_property
-    def typical(self) -> dict[str, Array]:
-        """What latents of photographs are like: `mean` and `whitening`."""
-        return load_arrays(Path(TYPICAL), read_shipped(TYPICAL))
 
     # What a photo needs
 
@@ -213,16 +194,12 @@ class PersonaUse(ArrayMethod):
     @property
     def needed(self) -> tuple[str, ...]:
         """Names of the networks that anonymize."""
-        if not self.with_cast:
-            return PAINTING
         return REDRAWING if self.redraws else LOOKING
 
     def anonymize(self, image: Array, keys: Array) -> Array:
         """Other people in the place of these; NaN where no face can be made out, and nothing would be put over.
 
-        Whoever calls hides such a face in another way. With a cast the first of eight donors is taken who is unlike the
-        person; without, of four painted strangers the most natural one whom the recogniser does not take for the
-        person.
+        Whoever calls hides such a face in another way. The first of eight donors is taken who is unlike the person.
 
         Args:
             image: `(B, 3, S, S)`.
@@ -279,7 +256,8 @@ class PersonaUse(ArrayMethod):
     def unlike(self, image: Array, identity: Array, key: Array) -> Array:
         """A code `(64,)` from which a key gets a stranger who is unlike the person in all of some frames.
 
-        With a cast the first of eight donors who is; without, the most natural one of four painted strangers.
+        That is the first of eight donors who is. The free part of the code is this donor's own, turned back: he is then
+        chosen whatever a frame's light.
 
         Args:
             image: `(B, 3, 128, 128)`, frames of one person.
@@ -288,37 +266,25 @@ class PersonaUse(ArrayMethod):
         """
         rows = len(image)
         seen = replace(self._look(image), code=np.repeat(identity[None], rows, 0))
-        if self.with_cast:
-            return self._unlike_donor(seen, key)
-        painted, odd = self._painted_strangers(seen, np.repeat(key[None], rows, 0))
-        best = identity
-        least = None
-        # Wanted: the most natural stranger who is unlike in every picture. So the strangers are tried in the order of
-        # their mean oddness, and the picture with the highest cosine decides.
-        for turn in np.argsort(odd.mean(1), kind="stable").tolist():
-            alike = float(self._alike(self._joined(seen.image, painted[turn], seen.mask), seen.embedding).max())
-            if least is None or alike < least:
-                best = self._another(identity[None], key, turn)[0]
-                least = alike
-            if alike < ALIKE:
-                break
-        return best
+        targets = targets_of(seen.image, seen)
+        turned = self.space.turned(seen.code, np.repeat(key[None], rows, 0))
+        order = self._donors(targets, turned, seen.embedding, steady=True)[0]
+        best = self.cast.unlike_in_all(targets, order, self._alike_in_rows(seen.embedding))
+        donor = self.cast.codes[best][None]
+        found: Array = self.space.turned(self.space.mixed(turned[:1], donor), key[None], inverse=True)[0]
+        return found
 
     def anonymize_as(self, image: Array, identity: Array, keys: Array) -> tuple[Array, list[bytes]]:
         """Frames of a clip with the strangers of codes `(B, 64)` under keys, and the codes of the originals."""
         seen = self._look(halved(image) if image.shape[-1] == LARGE else image)
-        if not self.with_cast:
-            code = self._new_code(identity, keys)
-            picture, latents, mask = self._in_full_painted(image, seen, self._joined_face(seen, code))
-        else:
-            targets = targets_of(seen.image, seen)
-            orders = self._donors(targets, self._new_code(identity, keys), seen.embedding)
-            # Nobody compares the first donor with the person here: `unlike` has done so for the whole clip, and a
-            # change of donor from frame to frame would show.
-            choices = [Choice(order[0]) for order in orders]
-            put_on = self.cast.put_on(targets, choices)
-            fitted = self._fitted(put_on, targets, seen, [seen.embedding], redraw_frames)
-            picture, latents, mask = self._in_full(image, seen, targets, choices, put_on, fitted)
+        targets = targets_of(seen.image, seen)
+        orders = self._donors(targets, self.space.turned(identity, keys), seen.embedding)
+        # Nobody compares the first donor with the person here: `unlike` has done so for the whole clip, and a change of
+        # donor from frame to frame would show.
+        choices = [Choice(order[0]) for order in orders]
+        put_on = self.cast.put_on(targets, choices)
+        fitted = self._fitted(put_on, targets, seen, [seen.embedding], redraw_frames)
+        picture, latents, mask = self._in_full(image, seen, targets, choices, put_on, fitted)
         picture[seen.confidence < CLEAR] = np.nan
         return picture, encode_faces(latents, mask[:, 0] > 0.5)
 
@@ -340,7 +306,7 @@ class PersonaUse(ArrayMethod):
         seen = self._look(faces)
         return self.cast.for_person(
             targets_of(faces, seen),
-            self._new_code(seen.code, key.repeat(len(faces), 0)),
+            self.space.turned(seen.code, key.repeat(len(faces), 0)),
             seen.embedding,
             self.space.kept_basis,
             self.space.free_basis,
@@ -360,19 +326,16 @@ class PersonaUse(ArrayMethod):
         """
         # Faces are judged on the small picture, so donors are chosen there.
         seen = self._look(halved(image) if image.shape[-1] == LARGE else image)
-        if not self.with_cast:
-            picture, latents, mask = self._in_full_painted(image, seen, self._most_natural(seen, keys))
-        else:
-            targets = targets_of(seen.image, seen)
-            unlike = [seen.embedding]
-            away = seen
-            if guess and self.redraws:
-                guessed = self._guessed(seen)
-                unlike.append(guessed)
-                away = replace(seen, code=self.space.like(self.space.code(guessed), seen.code))
-            put_on, choices = self._with_donors(targets, seen, unlike, keys)
-            fitted = self._fitted(put_on, targets, away, unlike, redraw)
-            picture, latents, mask = self._in_full(image, seen, targets, choices, put_on, fitted)
+        targets = targets_of(seen.image, seen)
+        unlike = [seen.embedding]
+        away = seen
+        if guess and self.redraws:
+            guessed = self._guessed(seen)
+            unlike.append(guessed)
+            away = replace(seen, code=self.space.like(self.space.code(guessed), seen.code))
+        put_on, choices = self._with_donors(targets, seen, unlike, keys)
+        fitted = self._fitted(put_on, targets, away, unlike, redraw)
+        picture, latents, mask = self._in_full(image, seen, targets, choices, put_on, fitted)
         picture[seen.confidence < CLEAR] = np.nan
         return picture, latents, mask
 
@@ -382,11 +345,10 @@ class PersonaUse(ArrayMethod):
         solid, confidence = self.networks.points(image)
         meshes = np.ascontiguousarray(solid[..., :2])
         lines, mask = drawn_lines(meshes, image)
-        if self.options.covers:
-            shown = np.concatenate([mask, cell_means(lines)], 1)
-            chances = self.networks.cover_chances(latents, shown)
-            covered = covered_in(chances, shown[:, :1] > 0.5, meshes)
-            mask = uncovered(mask, covered)
+        shown = np.concatenate([mask, cell_means(lines)], 1)
+        chances = self.networks.cover_chances(latents, shown)
+        covered = covered_in(chances, shown[:, :1] > 0.5, meshes)
+        mask = uncovered(mask, covered)
         return Place(latents, solid, lines, mask, confidence)
 
     def _look(self, image: Array) -> SeenFaces:
@@ -413,21 +375,6 @@ class PersonaUse(ArrayMethod):
             return place.latents, place.mask
         return self.networks.encode(image), doubled(self._place(halved(image)).mask)
 
-    def _new_code(self, code: Array, keys: Array) -> Array:
-        """What keys make of identity codes `(B, 64)`: turned, and nearer to the mean person as `variety` says."""
-        return self.space.nearer_to_mean(self.space.turned(code, keys), self.options.variety)
-
-    def _another(self, identity: Array, key: Array, turn: int) -> Array:
-        """Codes `(B, 64)` from which a key draws another stranger than from `identity`; the same for `turn` 0.
-
-        What the key makes of them is what its rows, moved on by `turn`, make of `identity`. So this stranger, too, has
-        nothing of the person in what a key turns.
-        """
-        if turn == 0:
-            return identity
-        other = self.space.turned(identity, np.roll(key, turn, -2)[None])
-        return self.space.turned(other, key[None], inverse=True)
-
     # Faces that are put on
 
     def _donors(
@@ -448,24 +395,9 @@ class PersonaUse(ArrayMethod):
             unlike: Embeddings `(B, E)` that new faces have to be unlike, the faces' own first.
             keys: `(B, F, F)`.
         """
-        orders = self._donors(targets, self._new_code(seen.code, keys), seen.embedding)
+        orders = self._donors(targets, self.space.turned(seen.code, keys), seen.embedding)
         known = None if self.album is None else self.album.knows(seen.embedding)
         return self.cast.put_on_unlike(targets, orders, self._alike_in_rows(*unlike), known, self._read_points)
-
-    def _unlike_donor(self, seen: SeenFaces, key: Array) -> Array:
-        """As `unlike`: the free part of the code is the donor's own, turned back.
-
-        That donor is then chosen whatever a frame's light.
-        """
-        targets = targets_of(seen.image, seen)
-        turned = self._new_code(seen.code, np.repeat(key[None], len(seen.image), 0))
-        order = self._donors(targets, turned, seen.embedding, steady=True)[0]
-        best = self.cast.unlike_in_all(targets, order, self._alike_in_rows(seen.embedding))
-        donor = self.cast.codes[best][None]
-        # `_new_code` will shorten the free part (`variety`). The cast compares directions alone, so it still finds this
-        # donor.
-        found: Array = self.space.turned(self.space.mixed(turned[:1], donor), key[None], inverse=True)[0]
-        return found
 
     def _fitted(
         self, put_on: Array, targets: list[SwapTarget], seen: SeenFaces, unlike: Sequence[Array], way: Redrawing
@@ -512,38 +444,54 @@ class PersonaUse(ArrayMethod):
         """How faces that were put on are redrawn, as `landmarks.redrawing` asks for it."""
 
         def look(drawn: Array, rows: list[int]) -> Again:
-            put_on = self.networks.encode(drawn)
-            solid, confidence = self.networks.points(drawn)
-            lines, _ = drawn_lines(np.ascontiguousarray(solid[..., :2]), drawn)
-            own = seen.maps[rows]
-            # The lines of the face that was put on; mask, and surface of the colours, as the photograph has them.
-            maps = np.concatenate([own[:, :1], folded(lines), own[:, -3:]], 1)
-            stranger = self.space.like(self.space.code(self.networks.embed(drawn)), seen.code[rows])
-            told = np.concatenate([stranger, seen.attributes[rows]], 1)
-            person = np.concatenate([seen.code[rows], seen.attributes[rows]], 1)
-            sure = (confidence >= CLEAR)[:, None, None, None]
-            of_row = np.array(rows)
+            person = seen.rows(rows)
+            put_on = self._read_put_on(drawn, person)
+            sure = (put_on.confidence >= CLEAR)[:, None, None, None]
 
             def again(some: list[int], times: list[float]) -> Array:
-                few = of_row[some]
-                mask = seen.mask[few]
-                mixed = (1 - times[0]) * noise() + times[0] * put_on[some]
-                face = self._followed(mixed, times, seen.latents[few], mask, maps[some], told[some], person[some])
-                return np.where(sure[some], self._joined(seen.image[few], face, mask), drawn[some])
+                few, faces = person.rows(some), put_on.rows(some)
+                mixed = (1 - times[0]) * noise() + times[0] * faces.latents
+                face = self._followed(mixed, times, few.latents, few.mask, faces.maps, faces.told, few.told)
+                return np.where(sure[some], self._joined(few.image, face, few.mask), drawn[some])
 
             return again
 
         return look
+
+    def put_on(self, image: Array, keys: Array) -> tuple[SeenFaces, PutOnFaces]:
+        """Faces `(B, 3, 128, 128)`, and donors' faces on them: what a flow is trained on that is to redraw these.
+
+        Args:
+            image: `(B, 3, 128, 128)`.
+            keys: `(B, F, F)`.
+
+        Returns:
+            What is known of the persons, and of the put-on faces; where nobody could be put on, of the persons.
+        """
+        seen = self._look(image)
+        drawn, _ = self._with_donors(targets_of(image, seen), seen, [seen.embedding], keys)
+        shown = np.isfinite(drawn).all((1, 2, 3), keepdims=True)
+        return seen, self._read_put_on(np.where(shown, drawn, image), seen)
+
+    def _read_put_on(self, drawn: Array, person: SeenFaces) -> PutOnFaces:
+        """What is known of donors' faces on pictures `(B, 3, 128, 128)`, before they are redrawn."""
+        latents = self.networks.encode(drawn)
+        mesh, confidence = self.networks.points(drawn)
+        lines, _ = drawn_lines(np.ascontiguousarray(mesh[..., :2]), drawn)
+        # The lines of the face that was put on; mask, and surface of the colours, as the photograph has them.
+        maps = np.concatenate([person.maps[:, :1], folded(lines), person.maps[:, -3:]], 1)
+        code = self.space.like(self.space.code(self.networks.embed(drawn)), person.code)
+        told = np.concatenate([code, person.attributes], 1)
+        return PutOnFaces(latents, maps, told, confidence, mesh)
 
     def _guessed(self, seen: SeenFaces) -> Array:
         """Embeddings `(B, E)` of the persons as they might be, for all that a picture with other faces on them tells.
 
         A face is painted from noise for the surroundings, the light and the lines, as whose it is nobody says.
         """
-        anybody = self.space.nearer_to_mean(seen.code, 0.0)
-        told = np.concatenate([anybody, seen.attributes], 1)
+        anybody = replace(seen, code=self.space.anybody(seen.code))
         start = np.repeat(noise()[None], len(seen.image), 0)
-        painted = self._followed(start, times(*GUESS), seen.latents, seen.mask, seen.maps, told)
+        painted = self._followed(start, times(*GUESS), seen.latents, seen.mask, seen.maps, anybody.told)
         return self.networks.embed(self._joined(seen.image, painted, seen.mask).clip(-1, 1))
 
     def _followed(
@@ -603,84 +551,6 @@ class PersonaUse(ArrayMethod):
         seen = self.networks.embed(drawn.clip(-1, 1))
         alike: Array = np.stack([(seen * one).sum(1) for one in embeddings]).max(0)
         return alike
-
-    # Faces that are painted
-
-    def _most_natural(self, seen: SeenFaces, keys: Array) -> Array:
-        """Pictures of others under keys: for each face the most natural stranger who is unlike the person."""
-        strangers, odd = self._painted_strangers(seen, keys)
-        # Stable: of equally odd strangers every machine takes the same.
-        order = np.argsort(odd, 0, kind="stable")
-        drawn = self._joined(seen.image, strangers[order[0], np.arange(len(keys))], seen.mask)
-        alike = self._alike(drawn, seen.embedding)
-        # The decoder runs for every stranger that is looked at, so only faces that are still too alike get their next
-        # one.
-        for turns in order[1:]:
-            again = np.flatnonzero(alike >= ALIKE)
-            if len(again) == 0:
-                break
-            redrawn = self._joined(seen.image[again], strangers[turns[again], again], seen.mask[again])
-            alike_now = self._alike(redrawn, seen.embedding[again])
-            # A stranger is exchanged only for a less alike one, so the least alike of all stays if none is unlike
-            # enough.
-            better = alike_now < alike[again]
-            drawn[again[better]] = redrawn[better]
-            alike[again[better]] = alike_now[better]
-        return drawn
-
-    def _painted_strangers(self, seen: SeenFaces, keys: Array) -> tuple[Array, Array]:
-        """Latents `(T, B, 32, 16, 16)` of T strangers for each of B faces, and how odd they are, `(T, B)`.
-
-        The key with its rows moved on gives another stranger, at 90 degrees to the person as well. The first one is
-        taken for less odd than it is, by `MARGIN`.
-        """
-        painted = []
-        odd = []
-        for turn in range(STRANGERS):
-            latents = self._painted(seen, self._new_code(seen.code, np.roll(keys, turn, -2)))
-            painted.append(latents)
-            odd.append(self._oddness(latents, seen.mask))
-        odd[0] = odd[0] - np.float32(MARGIN)
-        return np.stack(painted), np.stack(odd)
-
-    def _painted(self, seen: SeenFaces, code: Array) -> Array:
-        """Latents `(B, 32, 16, 16)` with the faces of codes `(B, 64)`."""
-        noise = np.zeros((len(code), NOISE), np.float32)
-        condition = np.concatenate([code, seen.attributes, noise], 1).astype(np.float32)
-        return self.networks.paint(seen.latents, seen.mask, seen.maps, condition)
-
-    def _joined_face(self, seen: SeenFaces, code: Array) -> Array:
-        """Pictures with the painted faces of codes `(B, 64)`."""
-        return self._joined(seen.image, self._painted(seen, code), seen.mask)
-
-    def _in_full_painted(self, image: Array, seen: SeenFaces, drawn: Array) -> tuple[Array, Array, Array]:
-        """As `_in_full`, of painted faces: a large picture gets the small one's face, enlarged."""
-        if image.shape[-1] == SIZE:
-            return drawn, seen.latents, seen.mask
-        mask = doubled(seen.mask)
-        latents = self.networks.encode(image)
-        painted = self.networks.encode(drawn.clip(-1, 1))
-        # Enlarged, not painted: layers of 256 px had to learn faces anew, and drew blurs after 330 batches.
-        filled = self.networks.enlarge(painted, latents, mask)
-        return self._joined(image, filled, mask), latents, mask
-
-    def _oddness(self, latents: Array, mask: Array) -> Array:
-        """How odd painted faces are, `(B,)`: squared Mahalanobis distance to photographs, mean over the painted cells.
-
-        A painter that goes wrong (smears, a moustache of a colour that hair does not have) leaves what photographs
-        have. Of several faces painted into the same picture, those that lie closer to photographs look more natural.
-        About 1 for photographs, less for smooth faces, more for odd ones.
-        """
-        typical = self.typical
-        away = latents - typical["mean"]
-        rows, channels, height, width = away.shape
-        blocks = away.reshape(rows, channels, height // BLOCK, BLOCK, width // BLOCK, BLOCK)
-        # `(h / 2, w / 2, C, 4 B)`: the four cells of a block share one whitening `(C, C)`.
-        vectors = blocks.transpose(2, 4, 1, 0, 3, 5).reshape(height // BLOCK, width // BLOCK, channels, -1)
-        white = np.square(typical["whitening"] @ vectors).mean(2)
-        by_cell = white.reshape(height // BLOCK, width // BLOCK, rows, BLOCK, BLOCK).transpose(2, 0, 3, 1, 4)
-        odd: Array = (by_cell.reshape(mask.shape) * mask).sum((1, 2, 3)) / mask.sum((1, 2, 3)).clip(1)
-        return odd
 
     def _joined(self, image: Array, painted: Array, mask: Array) -> Array:
         """The picture with the new face of latents, softly joined; beyond the mask's cells it is the old one."""

@@ -337,7 +337,7 @@ class AnonymizeStage(BackboneStage[Branches]):
         return drawn.original
 
     def adversary_terms(self, batch: FaceBatch, drawn: Branches) -> dict[str, Tensor]:
-        """The discriminator's and the readers' terms, and `adversary`: how badly the adversary finds people."""
+        """The discriminator's terms, and `adversary`: how badly the adversary finds people."""
         terms = super().adversary_terms(batch, drawn)
         if "adversarial" in terms:
             terms["adversarial"] = self._adversarial_pictures(drawn) * terms["adversarial"]
@@ -510,19 +510,11 @@ class AnonymizeStage(BackboneStage[Branches]):
         if not strangers:
             return {}
         # Wanted: what the teacher draws for all these strangers in one call. So they are joined, and split later.
-        identities = []
-        drawn = []
-        lengths = []
-        for edited, pictures in strangers.values():
-            identities.append(edited.identity.detach())
-            drawn.append(pictures)
-            lengths.append(len(pictures))
-        wanted = torch.cat(identities)
+        edited = [codes for codes, _ in strangers.values()]
+        drawn = [pictures for _, pictures in strangers.values()]
+        lengths = [len(pictures) for pictures in drawn]
         with torch.no_grad():
-            times = len(wanted) // len(image)
-            codes = self.teacher[0].encode(image).map(lambda item: repeat(item, times))
-            # Identities come from the backbone that trains, pictures from the teacher: how a face is drawn is held.
-            before = self.teacher[0].decode(codes.with_identity(wanted))
+            before = self.teacher[0].drawn_before(image, edited)
         parts = before.split(lengths)  # type: ignore[no-untyped-call]
         terms = {}
         for name, pair in zip(strangers, zip(drawn, parts, strict=True), strict=True):

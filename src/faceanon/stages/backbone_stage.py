@@ -69,7 +69,7 @@ class BackboneStage(Stage, Generic[Drawn]):
             That stage 2 goes on with stage 1's is DBAF's released code, and our reading of the papers.
         frame: How faces are put back into pictures, for a method that draws in the frame of a mesh. The model that is
             exported has it too; an earlier stage may have had another one.
-        head_start: Batches at the beginning in which only the discriminator and the auxiliary readers learn. A backbone
+        head_start: Batches at the beginning in which only the discriminator and the adversary learn. A backbone
             that comes trained would otherwise follow untrained networks and lose what it can do.
         seed: Seed of keys, pairings and dropout, beside batch number and place in the global batch.
         kwargs: Settings of `Stage`.
@@ -109,9 +109,6 @@ class BackboneStage(Stage, Generic[Drawn]):
         self.hand_on = hand_on
         if hand_on and init_from is not None and self.discriminator is not None:
             load_discriminator(self.discriminator, init_from)
-        # After the averaged copy was taken, so that it holds none of them.
-        self.readers = backbone.build_readers()
-        backbone.use_readers(self.readers)
         self.optimizer_g: OptimizerCallable = optimizer_g or Ranger
         self.optimizer_d: OptimizerCallable = optimizer_d or Ranger
         self.export = export
@@ -126,9 +123,9 @@ class BackboneStage(Stage, Generic[Drawn]):
             weights: The stage's dataclass of weights.
 
         Raises:
-            UserError: A weight but `adversarial` is not 0 though the method draws no pictures in training.
+            UserError: A weight but `adversarial` and `anchor` is not 0 though the method draws no pictures in training.
         """
-        asked = [name for name in weighed(weights) if name != "adversarial"]
+        asked = [name for name in weighed(weights) if name not in ("adversarial", "anchor")]
         if asked and not self.backbone.trains_on_pictures:
             kind = type(self.backbone).__name__
             raise UserError(f"{kind} trains on latents: set the weights of {', '.join(asked)} to 0, use extra_weights")
@@ -172,12 +169,10 @@ class BackboneStage(Stage, Generic[Drawn]):
 
     @property
     def adversaries(self) -> list[nn.Module]:
-        """What the second optimizer trains: discriminator, adversary and auxiliary readers, where there are any."""
+        """What the second optimizer trains: discriminator and adversary, where there are any."""
         networks: list[nn.Module] = []
         if self.discriminator is not None:
             networks.append(self.discriminator)
-        if self.readers:
-            networks.append(self.readers)
         return networks
 
     def configure_optimizers(self) -> list[Optimizer]:
@@ -236,7 +231,7 @@ class BackboneStage(Stage, Generic[Drawn]):
         return self.batches_seen
 
     def training_step(self, batch: FaceBatch, batch_idx: int) -> None:
-        """Draw the faces; discriminator, adversary and readers learn from them, then the backbone, then its average."""
+        """Draw the faces; discriminator and adversary learn from them, then the backbone, then its average."""
         optimizers = self.optimizer_list()
         step = self.parallel.step(batch)
         # A lone shard is drawn once, for both losses. The graphs of several would all wait in memory: each is drawn
@@ -290,13 +285,11 @@ class BackboneStage(Stage, Generic[Drawn]):
         return self.bundle.codec.decode(latents), latents
 
     def adversary_terms(self, batch: FaceBatch, drawn: Drawn) -> dict[str, Tensor]:
-        """What the adversaries and the readers learn from, by name; no gradient flows into what was drawn."""
-        terms: dict[str, Tensor] = {}
-        originals = self.originals(drawn)
-        if self.discriminator is not None:
-            real = self.real(batch, originals, drawn)
-            terms |= self.discriminator_terms(self.discriminator, real, self.judged(batch, drawn))
-        return terms | self.backbone.reader_terms(batch, originals, drawn.pictures.detach())
+        """What the adversaries learn from, by name; no gradient flows into what was drawn."""
+        if self.discriminator is None:
+            return {}
+        real = self.real(batch, self.originals(drawn), drawn)
+        return self.discriminator_terms(self.discriminator, real, self.judged(batch, drawn))
 
     def real(self, batch: FaceBatch, originals: Codes, drawn: HasPictures) -> Tensor:
         """What the discriminator compares with what was drawn: the originals, as `judged` gives that."""

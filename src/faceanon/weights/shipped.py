@@ -25,11 +25,8 @@ Network = TypeVar("Network", bound="nn.Module")
 SHA256 = {
     "cast.safetensors": "b49e078199c2347209f41d62fe0fab48e837b47cb18d615cbce0e5bafac0bc44",
     "covers.safetensors": "2a9cbaa5706bdd4bdc05e27e709165b8489077747f3cd8432a8f5480a2f5f27d",
-    "enlarger.safetensors": "8636cda18bbce85d15ea26c4f9598ff0901d04c1ab607bcf4f2386a1ae1ec3fa",
     "looks.safetensors": "670878c8bc65a35a0f58685c38571c660ecfb45fd23761cee065ec94548b0c4b",
     "mesh.safetensors": "10ad4dbf0b967097a8007fb0ad082c7c66d98d7eea90d5b82e946036d65b392a",
-    "redrawer.safetensors": "27e558b6c580dedaca44d6749e619efb3ee39a124ac4ce9ab5968429a44a884a",
-    "typical.safetensors": "4de04631bbe533460739d36ad49c7dd3afba364c7acbeff46b5dd411a71d0b94",
     "yunet.onnx": "104ee26c71d5c270ce79a6b3dced91c91013260d29a6bf18f9296c5b8c4c2b12",
 }
 

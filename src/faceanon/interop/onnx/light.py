@@ -23,14 +23,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from faceanon.backbones.persona import MAPS, Persona
+from faceanon.backbones.persona import LIGHT, MAPS, POSE, Persona
 from faceanon.errors import UserError
 from faceanon.files import write_atomic
 from faceanon.light.networks import GRAPHS, LAYOUTS, layout
 from faceanon.networks.codec import LatentCodec
 from faceanon.networks.face_mesh import FaceMeshNet
 from faceanon.networks.taef2 import LOCAL
-from faceanon.persona.use import NOISE
 
 OPSET = 18
 MOST = 4096  # of a dimension that may vary
@@ -87,38 +86,23 @@ def cases(method: Persona) -> dict[str, LightGraph]:
     cells = method.cells
     latents = torch.zeros(2, codec.channels, cells, cells)
     recogniser = method.bundle.trainable_recogniser().net.eval()
-    first_layer = method.painter.embed[0]
-    assert isinstance(first_layer, nn.Linear)
-    condition = first_layer.in_features
-    painting = {
-        "latents": latents,
-        "mask": torch.zeros(2, 1, cells, cells),
-        "maps": torch.zeros(2, MAPS, cells, cells),
-        "condition": torch.zeros(2, condition),
-    }
     # Sides that vary must differ from each other and from all else, or the exporter takes one for the other.
     unit = {"unit": torch.zeros(2, 3, 104, 136)}
     other = torch.zeros(2, codec.channels, 13, 17)
-    enlarging = {
-        "small": latents,
-        "large": torch.zeros(2, codec.channels, 2 * cells, 2 * cells),
-        "mask": torch.zeros(2, 1, 2 * cells, 2 * cells),
-    }
     covers = {"latents": latents, "maps": torch.zeros(2, 8, cells, cells)}
-    redrawer = method.redrawer.net.float().to(memory_format=torch.contiguous_format)
-    redrawing = {
+    flow = method.flow.float().to(memory_format=torch.contiguous_format)
+    directions = {
         # Not the same object twice: the exporter would take the two inputs for one.
         "noisy": latents.clone(),
         "time": torch.zeros(2),
         "latents": latents,
         "mask": torch.zeros(2, 1, cells, cells),
         "maps": torch.zeros(2, MAPS, cells, cells),
-        "condition": torch.zeros(2, condition - NOISE),
+        "condition": torch.zeros(2, method.identities.size + LIGHT + POSE),
     }
     mesh = _Mesh(method.mesh.net)
     looks = method.looks.net
     finder = method.finder.net
-    enlarger = method.enlarger.net.to(memory_format=torch.contiguous_format)
     return {
         "encoder": LightGraph(codec.encoder, unit, ["latents"], codec.encoder.state_dict(), {2: 8, 3: 8}),
         "draw": LightGraph(_part(layers, 0, first), {"latents": other}, ["maps"], decoder, {2: 1, 3: 1}),
@@ -126,15 +110,13 @@ def cases(method: Persona) -> dict[str, LightGraph]:
         "finish": LightGraph(
             _part(layers, first, len(layers)), {"maps": torch.zeros(2, 64, 90, 98)}, ["unit"], decoder, {2: 1, 3: 1}
         ),
-        "painter": LightGraph(method.painter, painting, ["painted"], method.painter.state_dict()),
         "mesh": LightGraph(mesh, {"crops": torch.zeros(2, 3, 192, 192)}, ["points", "confidence"], mesh.state_dict()),
         "recogniser": LightGraph(
             recogniser, {"faces": torch.zeros(2, 3, 112, 112)}, ["embedding"], recogniser.state_dict()
         ),
         "looks": LightGraph(looks, {"latents": latents}, ["looks"], looks.state_dict()),
-        "enlarger": LightGraph(enlarger, enlarging, ["filled"], enlarger.state_dict()),
         "covers": LightGraph(finder, covers, ["logits"], finder.state_dict()),
-        "redrawer": LightGraph(redrawer, redrawing, ["directions"], redrawer.state_dict()),
+        "flow": LightGraph(flow, directions, ["directions"], flow.state_dict()),
     }
 
 

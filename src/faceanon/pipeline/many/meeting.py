@@ -36,11 +36,9 @@ class Casting(Protocol):
     """A method that puts faces of a cast on people, and can be told whose.
 
     Attributes:
-        with_cast: Whether it is set to.
         album: Persons who have a donor already, or None.
     """
 
-    with_cast: bool
     album: Album | None
 
     def embeddings(self, faces: Array) -> Array:
@@ -62,7 +60,7 @@ def casting(pipeline: Pipeline) -> Casting:
         UserError: If it does not.
     """
     method = cast(object, pipeline.backbone)
-    if isinstance(method, Casting) and method.with_cast:
+    if isinstance(method, Casting):
         return method
     raise UserError(f"--same-stranger is for models that put on faces of a cast, and {pipeline.name} does not")
 

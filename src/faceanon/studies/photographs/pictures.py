@@ -33,7 +33,7 @@ from faceanon.landmarks.cast import FILE as CAST_FILE
 from faceanon.metrics.quality import psnr
 from faceanon.photo.file import load_photo, read_manifest
 from faceanon.pipeline.many.engine import run_tasks, usual_workers
-from faceanon.pipeline.many.meeting import casting, meet
+from faceanon.pipeline.many.meeting import Casting, casting, meet
 from faceanon.pipeline.photo import Pipeline
 from faceanon.pipeline.steps import Outcome
 from faceanon.pipeline.tasks import AnonymizeTask, RecoverTask, Task
@@ -132,7 +132,7 @@ def drawing_facts(pipeline: Pipeline) -> list[str]:
     """What a model's pictures depend on: method, weights, bundle and, where it puts faces on, the cast."""
     bundle = getattr(pipeline.backbone, "bundle", None)
     facts = [pipeline.backbone.method, pipeline.weights, "" if bundle is None else bundle.fingerprint]
-    if getattr(pipeline.backbone, "with_cast", False):
+    if isinstance(pipeline.backbone, Casting):
         # Its weights would not tell: nothing of them is in such pictures.
         facts.append(shipped_sha256(CAST_FILE))
     return facts

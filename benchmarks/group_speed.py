@@ -87,11 +87,10 @@ def watch_parts(clock: Clock, pipeline: Pipeline) -> None:
     # The bundle holds its recogniser as a callable; only the attribute of the instance can be replaced.
     clock.watch(backbone.bundle, "recogniser", "recogniser")
     clock.watch(backbone.mesh, "solid", "mesh")
-    clock.watch(backbone.painter, "forward", "painter")
-    if backbone.with_cast:
-        clock.watch(backbone.use.cast, "put_on", "put donors on")
-        clock.watch(use_module, "targets_of", "what is known of a face before")
-        clock.watch(backbone.use, "_place", "drawings and covers")
+    clock.watch(backbone.use.networks, "directions", "flow")
+    clock.watch(backbone.use.cast, "put_on", "put donors on")
+    clock.watch(use_module, "targets_of", "what is known of a face before")
+    clock.watch(backbone.use, "_place", "drawings and covers")
     clock.watch(pipeline, "draw", "drawings, joining and the rest of the model")
 
 

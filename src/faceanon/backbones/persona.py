@@ -319,7 +319,7 @@ class Persona(Backbone):
             found[name] = torch.from_numpy(rows).to(codes.identity)
         size = self.identities.size
         start = STARTS[0] + (STARTS[1] - STARTS[0]) * torch.rand(len(key), device=key.device)
-        codes = Codes(
+        begun = Codes(
             identity=found["told"][:, :size],
             attributes=found["told"][:, None, size:],
             features={self.cells: found["maps"]},
@@ -330,31 +330,38 @@ class Persona(Backbone):
             noisy=torch.lerp(torch.randn_like(found["latents"]), found["latents"], start[:, None, None, None]),
             time=start,
         )
-        return self._led_back(codes, (1 - start) / STEPS, torch.randint(1, STEPS, (len(key),), device=key.device))
+        return self._led_back(begun, (1 - start) / STEPS, torch.randint(1, STEPS, (len(key),), device=key.device))
 
     @torch.no_grad()
     def _led_back(self, codes: Codes, step: Tensor, steps: Tensor) -> Codes:
         """Codes whose places on the flow's way are `steps` `(B,)` steps of length `step` `(B,)` further."""
+        assert codes.noisy is not None
+        assert codes.time is not None
+        noisy, time = codes.noisy, codes.time
         for number in range(STEPS - 1):
-            assert codes.time is not None
             moved = torch.where(steps > number, step, 0.0)
-            noisy = codes.noisy + moved[:, None, None, None] * self.direction(codes)
-            codes = replace(codes, noisy=noisy, time=codes.time + moved)
-        return codes
+            noisy = noisy + moved[:, None, None, None] * self.direction(codes, noisy, time)
+            time = time + moved
+        return replace(codes, noisy=noisy, time=time)
 
-    def direction(self, codes: Codes) -> Tensor:
-        """Where the flow leads from the codes' places on its way, `(B, 32, h, h)` float32."""
+    def direction(self, codes: Codes, noisy: Tensor, time: Tensor) -> Tensor:
+        """Where the flow leads, `(B, 32, h, h)` float32.
+
+        Args:
+            codes: What is known of the faces.
+            noisy: `(B, 32, h, h)`, x(t).
+            time: `(B,)`, t.
+        """
         assert codes.attributes is not None
         assert codes.features is not None
         condition = torch.cat([codes.identity, codes.attributes[:, 0]], 1)
-        known = (codes.noisy, codes.time, codes.latents, codes.mask, codes.features[self.cells], condition)
+        known = (codes.latents, codes.mask, codes.features[self.cells], condition)
         # As the codec does. In training Lightning's precision rules, in validation too.
-        in_bfloat16 = not self.training and codes.identity.device.type == "cpu" and has_bfloat16()
-        if in_bfloat16:
+        if not self.training and noisy.device.type == "cpu" and has_bfloat16():
             with torch.autocast("cpu", torch.bfloat16):
-                found: Tensor = self.flow(*known)
+                found: Tensor = self.flow(noisy, time, *known)
         else:
-            found = self.flow(*known)
+            found = self.flow(noisy, time, *known)
         return found.float()
 
     def paint(self, codes: Codes) -> Tensor:
@@ -364,18 +371,18 @@ class Persona(Backbone):
         """
         assert codes.latents is not None
         assert codes.mask is not None
-        steps = 1
-        if codes.noisy is None:
-            start = torch.from_numpy(noise()).to(codes.latents).expand_as(codes.latents)
-            codes = replace(codes, noisy=start, time=codes.identity.new_zeros(len(start)))
+        if codes.noisy is None or codes.time is None:
+            here = torch.from_numpy(noise()).to(codes.latents).expand_as(codes.latents)
+            time = codes.identity.new_zeros(len(here))
             steps = GUESS[1]
+        else:
+            here, time = codes.noisy, codes.time
+            steps = 1
         for left in range(steps, 0, -1):
-            assert codes.time is not None
-            step = (1 - codes.time) / left
-            noisy = codes.noisy + step[:, None, None, None] * self.direction(codes)
-            codes = replace(codes, noisy=noisy, time=codes.time + step)
-        assert codes.latents is not None
-        return torch.where(codes.mask > 0.5, codes.noisy, codes.latents)
+            step = (1 - time) / left
+            here = here + step[:, None, None, None] * self.direction(codes, here, time)
+            time = time + step
+        return torch.where(codes.mask > 0.5, here, codes.latents)
 
     def drawn_view(self, codes: Codes) -> Tensor:
         """What the discriminator looks at: drawn latents and what should be there, `(B, 40, h, h)`."""

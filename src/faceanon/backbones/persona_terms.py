@@ -104,17 +104,20 @@ def seen_otherwise(picture: Tensor) -> Tensor:
     Where a recogniser always sees the same picture, what is drawn fools this one at this place, and no other.
     """
     rows = len(picture)
-    like = {"device": picture.device, "dtype": picture.dtype}
-    angle = TURNED * (2 * torch.rand(rows, **like) - 1)
-    size = 1 + RESIZED * (2 * torch.rand(rows, **like) - 1)
-    right, down = MOVED * (2 * torch.rand(2, rows, **like) - 1)
+    angle = TURNED * _spread(picture, rows)
+    size = 1 + RESIZED * _spread(picture, rows)
+    right, down = MOVED * _spread(picture, 2, rows)
     first = torch.stack([size * angle.cos(), -size * angle.sin(), right], 1)
     second = torch.stack([size * angle.sin(), size * angle.cos(), down], 1)
     grid = F.affine_grid(torch.stack([first, second], 1), list(picture.shape), align_corners=False)
     seen = F.grid_sample(picture, grid, padding_mode="reflection", align_corners=False)
-    flipped = torch.rand(rows, 1, 1, 1, **like) < 0.5
-    seen = torch.where(flipped, seen.flip(-1), seen)
+    seen = torch.where(_spread(picture, rows, 1, 1, 1) < 0, seen.flip(-1), seen)
     blurred = F.avg_pool2d(seen, 3, 1, 1, count_include_pad=False)
-    seen = torch.lerp(seen, blurred, BLURRED * torch.rand(rows, 1, 1, 1, **like))
-    light = 1 + LIT * (2 * torch.rand(rows, 1, 1, 1, **like) - 1)
-    return (seen * light).clamp(-1.2, 1.2)
+    seen = torch.lerp(seen, blurred, BLURRED * _spread(picture, rows, 1, 1, 1).abs())
+    brighter: Tensor = seen * (1 + LIT * _spread(picture, rows, 1, 1, 1))
+    return brighter.clamp(-1.2, 1.2)
+
+
+def _spread(like: Tensor, *shape: int) -> Tensor:
+    """Random numbers in [-1, 1], of `like`'s type and where it is."""
+    return 2 * torch.rand(shape, dtype=like.dtype, device=like.device) - 1

@@ -47,7 +47,7 @@ class DemoOptions:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Where to write, and how long to train."""
     parser.add_argument("--out", type=Path, default=Path("runs/demo"), help="folder for logs, models and the report")
-    parser.add_argument("--batches", type=int, default=60, help="batches of each stage (default: 60)")
+    parser.add_argument("--batches", type=int, default=40, help="batches of each stage (default: 40)")
     parser.add_argument("--from-scratch", action="store_true", help="start from nothing instead of the shipped model")
     parser.add_argument("--seed", type=int, default=0, help="seed of weights, keys and training faces")
     parser.add_argument("--bundle", default=PHOTOGRAPHS, help="bundle by name or folder (default: photo128)")
@@ -71,9 +71,9 @@ def run(args: argparse.Namespace) -> int:
     second = options.out / "stage2"
     report = options.out / "report"
     start = [] if options.from_scratch else [f"--model.init_args.init_from={checkpoints() / SHIPPED}"]
-    print("[1/4] stage 1: learn to paint a face into a photograph", flush=True)
+    print("[1/4] stage 1: the flow learns to draw the face of an identity code into a photograph", flush=True)
     train(["fit", *_stage("persona_s1", options, first), *start])
-    print("[2/4] stage 2: paint strangers under keys", flush=True)
+    print("[2/4] stage 2: the flow redraws strangers under keys, and learns whom not to draw", flush=True)
     again = [f"--model.init_args.init_from={first / 'model'}"]
     train(["fit", *_stage("persona_s2", options, second), *again])
     print("[3/4] test on synthetic persons that were not trained on", flush=True)
@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
     new = _use(second / "model", photos, options.out / "photographs")
     shipped = _use(checkpoints() / SHIPPED, photos, options.out / "shipped")
     print(f"photographs, anonymized, recovered, opened with a wrong password: {new.resolve()}")
-    print(f"the same with the model that ships, which puts on faces of its cast: {shipped.resolve()}")
+    print(f"the same with the model that ships: {shipped.resolve()}")
     print(f"done; open {(report / 'report.html').resolve()}")
     return 0
 
@@ -99,13 +99,14 @@ def _stage(config: str, options: DemoOptions, folder: Path) -> list[str]:
         "model.init_args.export": folder / "model",
         # At the end alone: so short a training has little to show before.
         "model.init_args.samples_every": max(1, options.batches),
-        "model.init_args.head_start": _head_start(config, options),
+        # Of batches in which the discriminator learns alone, at most a third, so that a short demo trains the flow too.
+        "model.init_args.head_start": min(40, options.batches // 3),
         "model.init_args.backbone.init_args.bundle": options.bundle,
         "data.init_args.bundle": options.bundle,
         "data.init_args.seed": options.seed,
+        "data.init_args.train_batches": options.batches,
         "data.init_args.cache": options.out / "prepared",
         "trainer.max_epochs": 1,
-        "trainer.limit_train_batches": options.batches,
         "trainer.default_root_dir": folder,
         "trainer.logger.init_args.save_dir": folder,
     }
@@ -113,14 +114,6 @@ def _stage(config: str, options: DemoOptions, folder: Path) -> list[str]:
     for name, value in settings.items():
         overrides.append(f"--{name}={value}")
     return ["--config", str(configs() / f"{config}.yaml"), *overrides]
-
-
-def _head_start(config: str, options: DemoOptions) -> int:
-    """Batches in which only the discriminator and the readers learn; none where the painter is new as well."""
-    if options.from_scratch and config == "persona_s1":
-        return 0
-    # At most a third, so that a short demo trains the painter too.
-    return min(100, options.batches // 3)
 
 
 def _held_out(options: DemoOptions) -> list[Path]:

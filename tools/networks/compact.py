@@ -1,11 +1,13 @@
 """Store shipped weights in fewer bytes: `python tools/networks/compact.py FOLDER PRECISION [ROLE ...]`.
 
 The precision is int4, int6, int8 or half, and all of it is stored in Huffman code (`packed`). With `same` only that is
-done, which changes no number. `flow` is for Persona, whose put-on faces are redrawn from mixtures of which 70 % and more
-are face. There the blocks of 8 x 8 cells have little left to do: their convolutions are stored in 13 steps a channel, all
-other large weights in int4. On 119 versions of pictures that were kept, the error of directions at times of .7 and more
-was then 1.1486 instead of 1.1408, and 1.1480 with int4 throughout, which takes 1.3 MB more. The card or bundle.yaml beside them gets the new sha256: it is another model or bundle
+done, which changes no number. The card or bundle.yaml beside them gets the new sha256: it is another model or bundle
 then, so that photos of the one before do not come back, and models trained on the bundle have to be trained again.
+
+`flow` is for Persona, whose put-on faces are redrawn from mixtures of which 70 % and more are face. There the blocks of
+8 x 8 cells have little left to do: their convolutions are stored in 13 steps a channel, all other large weights in
+int4. On 119 versions of pictures that were kept, the error of directions at times of .7 and more was then 1.1486
+instead of 1.1408, and 1.1480 with int4 throughout, which takes 1.3 MB more.
 """
 
 from __future__ import annotations

@@ -81,8 +81,8 @@ class Trainable:
 
         Args:
             image: `(B, 3, S, S)`, the originals.
-            edited: Codes of strangers that the method in training made of them, each of a multiple of B rows. Identities
-                are that method's, all else this one's: how a face is drawn is held.
+            edited: Codes of strangers that the method in training made of them, each of a multiple of B rows. Their
+                identities are that method's, all else is this one's: how a face is drawn is held.
 
         Returns:
             As `drawn_view`, of all strangers.

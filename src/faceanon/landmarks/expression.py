@@ -11,8 +11,6 @@ from faceanon.landmarks.mesh import LEFT_EYE, LEFT_MOUTH, NOSE, RIGHT_EYE, RIGHT
 # Points of the mesh: the inner edges of the lips in their middle.
 UPPER_LIP = 13
 LOWER_LIP = 14
-# Standard deviations among the photographs that the shipped model was trained on.
-SPREAD = {"mouth": 0.08, "yaw": 0.35, "pitch": 0.1}
 
 
 def expression(points: Tensor) -> dict[str, Tensor]:
@@ -52,21 +50,3 @@ def expression(points: Tensor) -> dict[str, Tensor]:
         "yaw": (first - second) / (first + second),
         "pitch": ((nose - middle) * down).sum(1) / height,
     }
-
-
-def expression_distance(seen: Tensor, wanted: Tensor) -> Tensor:
-    """How far mouth, yaw and pitch are off, in standard deviations of photographs, on average.
-
-    Args:
-        seen: `(B, 468, 2)`, with a gradient.
-        wanted: `(B, 468, 2)`.
-
-    Returns:
-        A number; a figure counts at most 2 a face, so that a mesh that went astray does not drown the others.
-    """
-    figures = expression(seen)
-    target = expression(wanted)
-    parts = []
-    for name, spread in SPREAD.items():
-        parts.append(((figures[name] - target[name]).abs() / spread).clamp(max=2))
-    return torch.stack(parts).mean()

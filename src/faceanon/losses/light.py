@@ -66,27 +66,3 @@ def light_surface(coefficients: Tensor, cells: int) -> Tensor:
     """
     colours = polynomials(cells, coefficients.device) @ coefficients
     return colours.transpose(1, 2).view(len(coefficients), 3, cells, cells)
-
-
-def light_distance(colours: Tensor, wanted: Tensor, mask: Tensor) -> Tensor:
-    """Mean distance (L1) between the surface of some colours and a wanted one, under a mask.
-
-    Args:
-        colours: `(B, 3, h, h)`.
-        wanted: Coefficients `(B, 6, 3)`.
-        mask: `(B, 1, h, h)` of 0 and 1.
-
-    Returns:
-        A scalar.
-
-    Examples:
-        >>> import torch
-        >>> from faceanon.losses.light import fit_light, light_distance
-        >>> mask = torch.ones(1, 1, 16, 16)
-        >>> dark = torch.zeros(1, 3, 16, 16)
-        >>> bright = torch.ones(1, 3, 16, 16)
-        >>> round(light_distance(bright, fit_light(dark, mask), mask).item(), 2)
-        1.0
-    """
-    difference = light_surface(fit_light(colours, mask) - wanted, colours.shape[-1])
-    return (difference.abs() * mask).sum() / mask.sum() / 3

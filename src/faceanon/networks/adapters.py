@@ -3,30 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-
-
-@runtime_checkable
-class LayeredRecogniser(Protocol):
-    """A recogniser whose feature maps can be looked at.
-
-    Attributes:
-        widths: Channels of the maps.
-    """
-
-    widths: tuple[int, ...]
-
-    def maps(self, image: Tensor) -> list[Tensor]:
-        """`(B, 3, h, w)` in [-1, 1] -> maps, fine ones first."""
-        ...
-
-    def embed(self, maps: list[Tensor]) -> Tensor:
-        """Maps -> embeddings `(B, E)`."""
-        ...
 
 
 class Normalised(nn.Module):
@@ -59,20 +39,6 @@ class Normalised(nn.Module):
     def forward(self, image: Tensor) -> Tensor:
         """`(B, 3, S, S)` in [-1, 1] -> `(B, E)` of unit length."""
         return F.normalize(self.net(self._prepared(image)))
-
-    def with_maps(self, image: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """Embeddings as `forward` gives them, and the feature maps on the way there, of a network that has them.
-
-        Args:
-            image: `(B, 3, S, S)` in [-1, 1].
-
-        Returns:
-            `(B, E)` of unit length; maps `(B, C, h, h)`, fine ones first.
-        """
-        net = self.net
-        assert isinstance(net, LayeredRecogniser)
-        maps = net.maps(self._prepared(image))
-        return F.normalize(net.embed(maps)), maps
 
     def _prepared(self, image: Tensor) -> Tensor:
         side = image.shape[-1]

@@ -86,8 +86,8 @@ def _waves(time: Tensor) -> Tensor:
 def flow_error(drawn: Tensor, latents: Tensor, mask: Tensor, time: Tensor) -> Tensor:
     """Squared error of a flow's directions, a mean over the cells of the mask: `(B,)`.
 
-    Who at x(t) expects the face x(1) looks in the direction (x(1) - x(t)) / (1 - t). So the error of a direction is that
-    of the expected face over 1 - t.
+    Who at x(t) expects the face x(1) looks in the direction (x(1) - x(t)) / (1 - t). So the error of a direction is
+    that of the expected face over 1 - t.
 
     Args:
         drawn: `(B, C, h, h)`, x(1) as the flow expects it at x(t).

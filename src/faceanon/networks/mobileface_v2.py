@@ -44,7 +44,6 @@ class MobileFaceV2(nn.Module):
         self, embedding: int = 256, widths: tuple[int, ...] = (32, 32, 32, 64, 128), expansion: int = 3
     ) -> None:
         super().__init__()
-        self.widths = tuple(widths)
         self.stem = nn.Sequential(nn.Conv2d(3, widths[0], 3, 2, 1), nn.BatchNorm2d(widths[0], EPS), nn.ReLU6())
         blocks: list[nn.Module] = []
         for inputs, outputs in pairwise(widths):
@@ -60,20 +59,7 @@ class MobileFaceV2(nn.Module):
 
     def forward(self, image: Tensor) -> Tensor:
         """`(B, 3, 112, 112)` RGB in [-1, 1] -> `(B, E)`, not normalised."""
-        return self.embed(self.maps(image))
-
-    def maps(self, image: Tensor) -> list[Tensor]:
-        """`(B, 3, 112, 112)` RGB in [-1, 1] -> maps `(B, C, h, h)` after the stem and after each stage, h falling."""
         # Trained on (value - 127.5) / 128.
-        x = self.stem(image * (127.5 / 128))
-        maps = [x]
-        for number, block in enumerate(self.blocks, 1):
-            x = block(x)
-            if number % BLOCKS == 0:
-                maps.append(x)
-        return maps
-
-    def embed(self, maps: list[Tensor]) -> Tensor:
-        """What `maps` gave -> `(B, E)`, not normalised."""
-        embedding: Tensor = self.head(maps[-1])
+        maps = self.blocks(self.stem(image * (127.5 / 128)))
+        embedding: Tensor = self.head(maps)
         return embedding

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +34,7 @@ VIDEOS_ONLY: dict[str, Any] = {
     "every": None,
     "max_gap": 1.0,
     "strict": False,
+    "between": None,
 }
 EVERY_HELP = "look for faces on every Nth frame of a video (default: 8 times a second, oftener where they move fast)"
 PHOTOS_ONLY: dict[str, Any] = {
@@ -77,11 +78,25 @@ class FollowOptions:
         every: Faces are looked for on every so many frames; None for eight times a second and oftener where needed.
         max_gap: Seconds for which a face that is lost and found again stays covered.
         strict: Whether nothing is written if a followed face is uncovered in some frame.
+        between: Seconds from the film's beginning between which faces are hidden; None: in all of it.
     """
 
     every: int | None
     max_gap: float
     strict: bool
+    between: Sequence[float] | None
+
+    def __post_init__(self) -> None:
+        """Refuse a part that ends before it begins.
+
+        Raises:
+            UserError: It does.
+        """
+        if self.between is None:
+            return
+        start, stop = self.between
+        if start >= stop:
+            raise UserError(f"--between ends at {stop:g} s and begins at {start:g} s; give the earlier time first")
 
 
 def is_video(path: str | Path) -> bool:
@@ -134,6 +149,13 @@ def add_video_arguments(parser: argparse.ArgumentParser, follow: bool) -> None:
         help="0 (best, largest) to 40; recovery needs good quality (default: 10)",
     )
     if follow:
+        group.add_argument(
+            "--between",
+            nargs=2,
+            type=seconds,
+            metavar=("TIME", "TIME"),
+            help="hide faces in this part only, as in 0:30 1:15; beyond it they are shown",
+        )
         group.add_argument(
             "--strict",
             action="store_true",
@@ -190,7 +212,28 @@ def _options(quality: QualityOptions, follow: FollowOptions, sidecar: bool) -> V
     from faceanon.pipeline.video.anonymize import VideoOptions
     from faceanon.pipeline.video.tracks import TrackOptions
 
-    return VideoOptions(TrackOptions(follow.every, follow.max_gap), quality_of(quality), follow.strict, sidecar)
+    tracks = TrackOptions(follow.every, follow.max_gap)
+    span = None
+    if follow.between is not None:
+        start, stop = follow.between
+        span = start, stop
+    return VideoOptions(tracks, quality_of(quality), follow.strict, sidecar, span=span)
+
+
+def seconds(text: str) -> float:
+    """A time such as 90, 1:30 or 0:01:30.5, in seconds.
+
+    Raises:
+        ValueError: It is none, for argparse to say so.
+    """
+    total = 0.0
+    for part in text.split(":"):
+        value = float(part)
+        # Also refuses nan.
+        if not 0 <= value < 1e6:
+            raise ValueError(text)
+        total = 60 * total + value
+    return total
 
 
 def anonymize_one(
@@ -212,6 +255,9 @@ def anonymize_one(
         # Exit code 1, not 2: neither the video nor an option is wrong.
         print(f"faceanon: {error}; raise --max-gap, or leave --strict away and look there", file=sys.stderr)
         return 1
+    if options.span is not None:
+        start, stop = options.span
+        _say(f"only between {start:g} s and {stop:g} s are faces hidden; in all other frames they are shown")
     for line in summary(outcome, paths[1]):
         _say(line)
     return 0

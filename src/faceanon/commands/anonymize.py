@@ -152,8 +152,7 @@ def _add_face_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--same-stranger",
         action="store_true",
-        help="of a folder: give a person the same stranger in each photo. Whoever sees the results can then tell which "
-        "photos show one person",
+        help="of a folder: give a person the same stranger in each photo; results then tell which show one person",
     )
     group.add_argument("--list-faces", action="store_true", help="number the faces and say what would be done; no OUT")
     add_people_arguments(group)

@@ -52,8 +52,8 @@ def look(monkeypatch, paths, every=None, cut=None):
     monkeypatch.setattr(anonymize, "read_frames", frames)
     detector = ByFrame(paths)
     options = TrackOptions(every=every)
-    tracks, count = anonymize.find_tracks(Pipeline(Tinted(), detector), Path("a.mp4"), INFO, options)
-    assert count == FRAMES
+    tracks, times = anonymize.find_tracks(Pipeline(Tinted(), detector), Path("a.mp4"), INFO, options)
+    assert times == [index / 25 for index in range(FRAMES)]
     return tracks, detector.asked
 
 

@@ -1,11 +1,15 @@
 """Who stays in a film: two people who ship, one of whom walks past the other."""
 
+from contextlib import nullcontext
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
 import pytest
 from video_clips import write_clip
 
+from faceanon import cli
+from faceanon.commands._video import seconds
 from faceanon.errors import UserError
 from faceanon.key import KdfParameters, Password
 from faceanon.paths import checkpoints
@@ -13,7 +17,7 @@ from faceanon.persona.light import LightPersona
 from faceanon.photo.detect import shipped_detector
 from faceanon.photo.party import photo_party
 from faceanon.photo.people import People, Reference, light_likeness, read_reference, threshold_of
-from faceanon.pipeline.photo import Pipeline
+from faceanon.pipeline.photo import NoFaceError, Pipeline
 from faceanon.pipeline.video.anonymize import VideoOptions, anonymize_video
 from faceanon.pipeline.video.frames import read_frames
 from faceanon.pipeline.video.recover import recover_video
@@ -84,11 +88,11 @@ def reference(likeness, tmp_path_factory):
     return read
 
 
-def shown(clip, target, people):
+def shown(clip, target, people, options=EXACT):
     """In which frames each of the two is as she was, and the outcome."""
     pipeline = Pipeline(KeyedTint(), shipped_detector("yunet", 20))
     pipeline.people = people
-    outcome = anonymize_video(pipeline, clip, target, SECRET, EXACT)
+    outcome = anonymize_video(pipeline, clip, target, SECRET, options)
     same = np.zeros((2, FRAMES), bool)
     for before, after in zip(read_frames(clip), read_frames(target), strict=True):
         for who, left in enumerate(places(before.index)):
@@ -161,3 +165,38 @@ def test_several_photos_of_one_person_count_as_the_likest(likeness, clip, refere
     _, outcome = shown(clip, tmp_path / "out.mkv", People(likeness, exclude=(blurred, own)))
     assert {stay.name for stay in outcome.stays} == {"person0.png"}
     assert outcome.unmet == ("blurred.png",)
+
+
+def test_beyond_a_part_of_the_film_everybody_is_shown(clip, tmp_path):
+    # 24 frames a second.
+    options = replace(EXACT, span=(0.5, 1.0))
+    same, outcome = shown(clip, tmp_path / "out.mkv", None, options)
+    hidden = np.zeros(FRAMES, bool)
+    hidden[12:24] = True
+    assert not same[:, hidden].any()
+    assert same[:, ~hidden].all()
+    assert all(12 <= segment.start < segment.stop <= 24 for item in outcome.tracks for segment in item.track.segments)
+    pipeline = Pipeline(KeyedTint(), shipped_detector("yunet", 20))
+    recover_video(pipeline, tmp_path / "out.mkv", tmp_path / "back.mkv", SECRET, Quality(lossless=True))
+    for before, after in zip(read_frames(clip), read_frames(tmp_path / "back.mkv"), strict=True):
+        assert np.abs(before.pixels.astype(int) - after.pixels).mean() < 3
+
+
+def test_a_part_without_a_face_is_one_line(clip, tmp_path):
+    with pytest.raises(NoFaceError, match="no face found in that part of"):
+        shown(clip, tmp_path / "out.mkv", None, replace(EXACT, span=(100, 200)))
+    assert not (tmp_path / "out.mkv").exists()
+
+
+@pytest.mark.parametrize(("text", "found"), [("90", 90), ("1:30", 90), ("0:01:30.5", 90.5), ("0", 0)])
+def test_times_are_read_as_people_write_them(text, found):
+    assert seconds(text) == found
+
+
+@pytest.mark.parametrize("words", [["2", "1"], ["1", "1"], ["-1", "2"], ["a", "2"], ["nan", "2"]])
+def test_a_part_that_is_none_is_one_line(clip, tmp_path, capsys, words):
+    with pytest.raises(SystemExit) if words[0] in ("-1", "a", "nan") else nullcontext() as stop:
+        code = cli.main(["anonymize", str(clip), str(tmp_path / "out.mp4"), "--between", *words])
+    assert (stop.value.code if stop else code) == 2
+    assert "--between" in capsys.readouterr().err
+    assert not (tmp_path / "out.mp4").exists()

@@ -12,6 +12,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import numpy as np
+
 from faceanon.errors import UserError
 from faceanon.files import write_atomic
 from faceanon.key import Password
@@ -27,7 +29,7 @@ from faceanon.pipeline.video.frames import Frame, VideoInfo, read_frames, read_i
 from faceanon.pipeline.video.passes import Progress, ignore_frame, mean_identities, silent, write_changed
 from faceanon.pipeline.video.probe import Probe
 from faceanon.pipeline.video.record import VideoRecord, fits_inside, holds_record
-from faceanon.pipeline.video.staying import Stay, left_to_stay
+from faceanon.pipeline.video.staying import Stay, between, left_to_stay
 from faceanon.pipeline.video.tracks import Segment, Track, Tracker, TrackOptions
 from faceanon.pipeline.video.writer import Quality, VideoWriter
 
@@ -46,6 +48,7 @@ class VideoOptions:
         strict: Refuse to write if a track has uncovered frames.
         sidecar: Write what recovery needs beside the video instead of into it.
         probe: Measure what compression costs recovery, on a few faces.
+        span: Seconds from the film's beginning between which faces are hidden; None: in all of it.
     """
 
     follow: TrackOptions = field(default_factory=TrackOptions)
@@ -53,6 +56,7 @@ class VideoOptions:
     strict: bool = False
     sidecar: bool = False
     probe: bool = True
+    span: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -122,7 +126,12 @@ def anonymize_video(
     info = read_info(source)
     if holds_record(source, info.comment):
         raise UserError(f"{source} was anonymized by faceanon already; recover it first, or take the original video")
-    tracks, frames = find_tracks(pipeline, source, info, options.follow, progress)
+    tracks, times = find_tracks(pipeline, source, info, options.follow, progress)
+    frames = len(times)
+    if options.span is not None:
+        tracks = between(tracks, *np.searchsorted(times, options.span).tolist())
+        if not any(track.segments for track in tracks):
+            raise NoFaceError(f"no face found in that part of {source}; nothing was written")
     stays: tuple[Stay, ...] = ()
     unmet: tuple[str, ...] = ()
     if pipeline.people is not None:
@@ -191,15 +200,15 @@ def anonymize_video(
 
 def find_tracks(
     pipeline: Pipeline, source: Path, info: VideoInfo, options: TrackOptions, progress: Progress = silent
-) -> tuple[tuple[Track, ...], int]:
-    """Find and follow the faces; also the number of frames.
+) -> tuple[tuple[Track, ...], list[float]]:
+    """Find and follow the faces; also when each frame is shown, in seconds after the first one.
 
     Raises:
         UserError: If the video cannot be read.
         NoFaceError: If no frame shows a face.
     """
     tracker = Tracker(info.rate, options)
-    frames = 0
+    times: list[float] = []
     framing = pipeline.method.framing
 
     def add(frame: Frame, found: list[Detection]) -> None:
@@ -211,7 +220,7 @@ def find_tracks(
     # Frames since the last one that was looked at, while it may turn out that they have to be looked at as well.
     skipped: list[Frame] = []
     for frame in read_frames(source):
-        frames = frame.index + 1
+        times.append(float(frame.pts * frame.time_base))
         if tracker.wants(frame.index, frame.pixels):
             found = pipeline.detector.detect(frame.pixels)
             if skipped and not tracker.steady(frame.index, found):
@@ -221,11 +230,11 @@ def find_tracks(
             skipped = []
         elif options.every is None:
             skipped.append(frame)
-        progress("detection", frames, info.frames)
-    tracks = tracker.finish(frames, info.width, info.height)
+        progress("detection", len(times), info.frames)
+    tracks = tracker.finish(len(times), info.width, info.height)
     if not any(track.segments for track in tracks):
         raise NoFaceError(f"no face found in {source}; nothing was written")
-    return tracks, frames
+    return tracks, [time - times[0] for time in times]
 
 
 def describe_missing(tracks: tuple[Track, ...], most: int = 5) -> str:

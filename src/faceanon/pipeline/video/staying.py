@@ -1,4 +1,4 @@
-"""Who stays in a film: each followed face is compared with the reference photos in every frame in which it is covered.
+"""Who stays in a film, and when: each followed face is compared with the reference photos in all frames that cover it.
 
 The decision is a person's, over all of her frames, and it fails closed: whoever is not surely the kept person is
 hidden. A frame of a kept person shows her only if she is recognised in it and in the frames around it: where something
@@ -77,6 +77,24 @@ def left_to_stay(
             track = replace(track, missing=())
         left.append(replace(track, segments=tuple(_without(track.segments, set(found.frames[shown].tolist())))))
     return tuple(left), tuple(stays)
+
+
+def between(tracks: Sequence[Track], first: int, stop: int) -> tuple[Track, ...]:
+    """The tracks in the frames from `first` on and before `stop`; in all others their faces stay as they are."""
+    left = []
+    for track in tracks:
+        segments = []
+        for segment in track.segments:
+            start, end = max(first, segment.start), min(stop, segment.stop)
+            if start < end:
+                places = segment.places[start - segment.start : end - segment.start]
+                segments.append(Segment(segment.track, start, places))
+        missing = []
+        for start, end in track.missing:
+            if max(first, start) < min(stop, end):
+                missing.append((max(first, start), min(stop, end)))
+        left.append(replace(track, segments=tuple(segments), missing=tuple(missing)))
+    return tuple(left)
 
 
 def _shown(found: _Seen, people: People) -> tuple[Array, str, Array]:

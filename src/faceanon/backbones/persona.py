@@ -18,27 +18,27 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from faceanon.backbones.base import Backbone
-from faceanon.backbones.persona_cells import joined_in, maps_shown, numbers_of, points_of, uncovered, window_of
+from faceanon.backbones.persona_cells import joined_in, numbers_of, window_of
 from faceanon.backbones.persona_networks import TorchNetworks
 from faceanon.backbones.persona_terms import PersonaTerms
 from faceanon.errors import UserError
 from faceanon.landmarks.album import Album
 from faceanon.landmarks.cover_finder import CoverFinder
 from faceanon.landmarks.covers import random_covers
-from faceanon.landmarks.drawings import DRAWINGS, FINE, drawings, pose
+from faceanon.landmarks.drawings import DRAWINGS, FINE
 from faceanon.landmarks.looks import Looks
 from faceanon.landmarks.mesh import FaceMesh
 from faceanon.landmarks.redrawing import GUESS, noise
-from faceanon.losses.light import TERMS, fit_light, light_surface
+from faceanon.losses.light import TERMS
 from faceanon.networks.codec import LatentCodec
 from faceanon.networks.face_painter import PaintingDiscriminator
 from faceanon.networks.flow_painter import FlowPainter
 from faceanon.networks.frozen import Frozen
 from faceanon.networks.identity_space import IdentitySpace
 from faceanon.networks.layout import has_bfloat16
-from faceanon.persona.cells import SIZE
+from faceanon.persona.cells import SIZE, drawn_lines, uncovered
 from faceanon.persona.space import CodeSpace
-from faceanon.persona.use import PersonaUse
+from faceanon.persona.use import PersonaUse, Place, SeenFaces
 from faceanon.types import Branches, Codes, FaceBatch
 from faceanon.weights.bundle import Bundle
 
@@ -147,11 +147,6 @@ class Persona(Backbone):
         found: IdentitySpace = self.space.net  # type: ignore[assignment]
         return found
 
-    def points(self, image: Tensor) -> tuple[Tensor, Tensor]:
-        """Points `(B, 468, 2)` in [-1, 1] of pictures `(B, 3, S, S)`, and confidences `(B,)` that they show a face."""
-        points, confidence = points_of(self.mesh, image)
-        return points[..., :2], confidence
-
     # In use
 
     def anonymize(self, image: Tensor, key: Tensor) -> Tensor:
@@ -203,14 +198,8 @@ class Persona(Backbone):
     # In training
 
     def encode(self, image: Tensor) -> Codes:
-        """Identity code `(B, 64)`, latents, mask, drawings, light and pose of `(B, 3, 128, 128)`."""
-        with torch.no_grad():
-            latents = self.bundle.codec.encode(image)
-            embedding = self.bundle.recogniser(image.float())
-        mesh, _ = self.points(image)
-        lines, mask = drawings(mesh, image, self.cells)
-        covered = self.finder.covers(latents, maps_shown(mask, lines), mesh)
-        return self._codes(image, latents, mesh, self._identity(embedding.float(), latents), lines, mask, covered)
+        """Identity code `(B, 64)`, latents, mask, drawings, light and pose of `(B, 3, 128, 128)`; no gradient."""
+        return self._codes(image, self.use.look(numbers_of(image)))
 
     def encode_batch(self, batch: FaceBatch) -> Codes:
         """As `encode`, with what was prepared for a training batch, random covers, and places on the flow's way.
@@ -221,14 +210,14 @@ class Persona(Backbone):
         if not self.training:
             return self.encode(batch.image)
         latents = self._latents(batch)
-        mesh = batch.mesh if batch.mesh is not None else self.points(batch.image)[0]
-        with torch.no_grad():
-            embedding = batch.embedding if batch.embedding is not None else self.bundle.recogniser(batch.image)
-        lines, mask = drawings(mesh, batch.image, self.cells)
-        covered = random_covers(len(latents), self.cells, latents.device)
-        codes = self._codes(
-            batch.image, latents, mesh, self._identity(embedding.float(), latents), lines, mask, covered
-        )
+        image = numbers_of(batch.image)
+        networks = self.use.networks
+        mesh = networks.points(image)[0] if batch.mesh is None else numbers_of(batch.mesh)
+        embedding = networks.embed(image) if batch.embedding is None else numbers_of(batch.embedding)
+        lines, mask = drawn_lines(mesh[..., :2], image)
+        left = uncovered(mask, numbers_of(random_covers(len(latents), self.cells)))
+        place = Place(numbers_of(latents), mesh, lines, left, np.ones(len(image), np.float32))
+        codes = self._codes(batch.image, self.use.known(image, place, embedding))
         time = torch.sigmoid(torch.randn(len(latents), device=latents.device))
         noisy = torch.lerp(torch.randn_like(latents), latents, time[:, None, None, None])
         assert codes.mask is not None
@@ -237,60 +226,27 @@ class Persona(Backbone):
         return replace(codes, latents=torch.where(hidden, latents * near, latents), noisy=noisy, time=time)
 
     def _latents(self, batch: FaceBatch) -> Tensor:
+        """The latents of a batch, `(B, 32, h, h)` float32."""
         if batch.latents is not None:
             return batch.latents.float()
-        return self.bundle.codec.encode(batch.image)
+        with torch.no_grad():
+            return self.bundle.codec.encode(batch.image)
 
-    def _codes(
-        self,
-        image: Tensor,
-        latents: Tensor,
-        mesh: Tensor,
-        identity: Tensor,
-        lines: Tensor,
-        mask: Tensor,
-        covered: Tensor,
-    ) -> Codes:
-        """Codes of pictures.
-
-        Args:
-            image: `(B, 3, S, S)` in [-1, 1].
-            latents: Theirs, `(B, 32, h, h)`.
-            mesh: `(B, 468, 2)` points in [-1, 1] of the picture.
-            identity: `(B, 64)`.
-            lines: `(B, 7, 4 h, 4 h)` in [0, 1], as `drawings` gives them.
-            mask: `(B, 1, h, h)` of 0 and 1, the cells of the face.
-            covered: `(B, 1, h, h)`, 1 in cells that are not to be drawn.
-        """
-        left = uncovered(mask, covered)
-        # The preview is a linear map: one colour a cell is enough for a smooth surface, and no decoder has to run.
-        light = fit_light(self.bundle.codec.preview(latents), left)
-        surface = light_surface(light, self.cells) * left
-        maps = torch.cat([left, F.pixel_unshuffle(lines, FINE), surface], 1)
-        # `(B, 21)`: 18 coefficients of light and 3 numbers of pose.
-        condition = torch.cat([light.flatten(1), pose(mesh)], 1)
+    def _codes(self, image: Tensor, seen: SeenFaces) -> Codes:
+        """What `persona.use` knows of faces, as codes; `image` are the same pictures."""
         return Codes(
-            identity=identity,
-            attributes=condition[:, None],
-            features={self.cells: maps},
+            identity=_as_tensor(seen.code, image),
+            attributes=_as_tensor(seen.attributes, image)[:, None],
+            features={self.cells: _as_tensor(seen.maps, image)},
             image=image,
-            latents=latents,
-            mask=left,
-            mesh=mesh,
+            latents=_as_tensor(seen.latents, image),
+            mask=_as_tensor(seen.mask, image),
+            mesh=_as_tensor(seen.mesh, image),
         )
 
-    def _identity(self, embedding: Tensor, latents: Tensor) -> Tensor:
-        """Codes `(B, 64)` of embeddings, with sex, age and skin as the pictures show them.
-
-        The recogniser was trained to tell persons apart: its embeddings tell sex and age of the invented people that
-        the space was fitted to, and nothing of real ones.
-        """
-        looks = self.looks.read(latents.detach())
-        return self.identities.with_kept(self.identities.code(embedding), looks)
-
     def transform(self, identity: Tensor, key: Tensor, inverse: bool = False) -> Tensor:
-        """Turn codes `(B, 64)` by 90 degrees where they do not tell sex, age or skin."""
-        return self.identities.turned(identity, key, inverse)
+        """Turn codes `(B, 64)` by 90 degrees where they do not tell sex, age or skin; no gradient."""
+        return _as_tensor(self.use.space.turned(numbers_of(identity), numbers_of(key), inverse), identity)
 
     def mixed_identity(self, codes: Codes, source: Tensor) -> Tensor:
         """Codes of other rows' persons with a row's own sex, age and skin; a row's own code where it is its source.
@@ -314,20 +270,11 @@ class Persona(Backbone):
             return edited
         assert codes.image is not None
         person, put_on = self.use.put_on(numbers_of(codes.image), numbers_of(key))
-        found = {}
-        for name, rows in {"latents": put_on.latents, "maps": put_on.maps, "told": put_on.told}.items():
-            found[name] = torch.from_numpy(rows).to(codes.identity)
-        size = self.identities.size
+        latents = _as_tensor(put_on.latents, codes.image)
         start = STARTS[0] + (STARTS[1] - STARTS[0]) * torch.rand(len(key), device=key.device)
-        begun = Codes(
-            identity=found["told"][:, :size],
-            attributes=found["told"][:, None, size:],
-            features={self.cells: found["maps"]},
-            image=codes.image,
-            latents=torch.from_numpy(person.latents).to(codes.identity),
-            mask=torch.from_numpy(person.mask).to(codes.identity),
-            mesh=torch.from_numpy(put_on.mesh).to(codes.identity),
-            noisy=torch.lerp(torch.randn_like(found["latents"]), found["latents"], start[:, None, None, None]),
+        begun = replace(
+            self._codes(codes.image, replace(person, code=put_on.code, maps=put_on.maps, mesh=put_on.mesh)),
+            noisy=torch.lerp(torch.randn_like(latents), latents, start[:, None, None, None]),
             time=start,
         )
         return self._led_back(begun, (1 - start) / STEPS, torch.randint(1, STEPS, (len(key),), device=key.device))
@@ -396,7 +343,8 @@ class Persona(Backbone):
         """Mask and drawings by cells, `(B, 8, h, h)`."""
         assert codes.features is not None
         maps = codes.features[self.cells]
-        return maps_shown(maps[:, :1], F.pixel_shuffle(maps[:, 1:-3], FINE))
+        lines = F.pixel_shuffle(maps[:, 1:-3], FINE)
+        return torch.cat([maps[:, :1], F.avg_pool2d(lines, FINE)], 1)
 
     def drawn_before(self, image: Tensor, edited: Sequence[Codes]) -> Tensor:
         """As in the base: what this flow expects from the same places, led away from the persons."""

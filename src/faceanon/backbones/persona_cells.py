@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from faceanon.landmarks.drawings import FINE
 from faceanon.landmarks.mesh import FaceMesh
-from faceanon.persona.cells import LEAST, Array, Box, bytes_of, pixels_of
+from faceanon.persona.cells import Array, Box, bytes_of, pixels_of
 from faceanon.persona.cells import window_of as cells_window
 
 
@@ -48,24 +46,6 @@ def mesh_points(mesh: FaceMesh, image: Array) -> tuple[Array, Array]:
     # Depth counts from the middle of the head, so it is scaled and not moved.
     places[..., :2] -= 1
     return places, confidence
-
-
-def points_of(mesh: FaceMesh, image: Tensor) -> tuple[Tensor, Tensor]:
-    """As `mesh_points`, of tensors."""
-    points, confidence = mesh_points(mesh, numbers_of(image))
-    return torch.from_numpy(points).to(image.device), torch.from_numpy(confidence).to(image.device)
-
-
-def uncovered(mask: Tensor, covered: Tensor) -> Tensor:
-    """Masks `(B, 1, h, h)` without the covered cells; a face of which too little would be left keeps all its cells."""
-    left = mask * (1 - covered)
-    enough = left.sum((1, 2, 3), keepdim=True) >= LEAST * mask.sum((1, 2, 3), keepdim=True)
-    return torch.where(enough, left, mask)
-
-
-def maps_shown(mask: Tensor, lines: Tensor) -> Tensor:
-    """Mask and drawings by cells, `(B, 8, h, h)`: what discriminator and cover finder are told."""
-    return torch.cat([mask, F.avg_pool2d(lines, FINE)], 1)
 
 
 def window_of(mask: Tensor) -> Box:

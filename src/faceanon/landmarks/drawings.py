@@ -134,33 +134,3 @@ def drawings(meshes: Tensor, images: Tensor, cells: int) -> tuple[Tensor, Tensor
     drawn = torch.from_numpy(np.stack(sheets)).to(images.device).float() / 255
     mask = (F.avg_pool2d(drawn[:, DRAWINGS:], FINE) > COVERED).float()
     return drawn[:, :DRAWINGS], mask
-
-
-def pose(meshes: Tensor) -> Tensor:
-    """Three numbers, about -2 to 2, that grow with a head's yaw, pitch and roll.
-
-    Args:
-        meshes: `(B, 468, 2)` in [-1, 1] of the picture.
-
-    Returns:
-        `(B, 3)`.
-    """
-    import torch
-    from torch.nn import functional as F
-
-    left = meshes[:, list(LEFT_EYE)].mean(1)
-    right = meshes[:, list(RIGHT_EYE)].mean(1)
-    middle = (left + right) / 2
-    across = F.normalize(right - left)
-    # The line of the eyes turned by 90 degrees. A picture's y grows downwards, so this points to the mouth.
-    down = torch.stack([-across[:, 1], across[:, 0]], 1)
-    mouth = meshes[:, list(MOUTH_CORNERS)].mean(1)
-    nose = meshes[:, NOSE_TIP] - middle
-    width = (meshes[:, RIGHT_CHEEK] - meshes[:, LEFT_CHEEK]).norm(dim=1)
-    # A head in profile has its mouth close to its eyes in the picture; a pixel of 256 keeps the ratio finite.
-    height = ((mouth - middle) * down).sum(1).clamp(min=2 / 256)
-    yaw = (nose * across).sum(1) / width * 8
-    # A head whose nose's tip lies 0.55 of the way from the eyes to the mouth has a pitch of 0.
-    pitch = ((nose * down).sum(1) / height - 0.55) * 8
-    roll = torch.atan2(across[:, 1], across[:, 0]) * 4
-    return torch.stack([yaw, pitch, roll], 1)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 
 class IdentitySpace(nn.Module):
@@ -31,12 +30,9 @@ class IdentitySpace(nn.Module):
         >>> import torch
         >>> from faceanon.weights.bundle import Bundle
         >>> space = Bundle("photo128").build("identity_space")
-        >>> anna = torch.randn(1, space.size)
-        >>> key = torch.randn(1, space.free, space.free)
-        >>> stranger = space.turned(anna, key)
-        >>> torch.allclose(stranger.norm(), anna.norm(), rtol=1e-3)
-        True
-        >>> torch.allclose(space.turned(stranger, key, inverse=True), anna, atol=1e-3)
+        >>> anna, bela = torch.randn(2, 1, space.size)
+        >>> both = space.mixed(anna, bela)
+        >>> torch.allclose(space.kept(both), space.kept(anna), atol=1e-4)
         True
     """
 
@@ -62,18 +58,9 @@ class IdentitySpace(nn.Module):
         """Embeddings `(B, E)` of unit length -> codes `(B, N)`."""
         return (embedding - self.mean) @ self.basis.T / self.scale
 
-    def embedding(self, code: Tensor) -> Tensor:
-        """Codes `(B, N)` -> the nearest embeddings `(B, E)` of unit length."""
-        return F.normalize(self.mean + (code * self.scale) @ self.basis)
-
     def kept(self, code: Tensor) -> Tensor:
         """How old, of which sex and skin: codes `(B, N)` -> `(B, K)`, each about of variance 1."""
         return code @ self.kept_basis
-
-    def with_kept(self, code: Tensor, values: Tensor) -> Tensor:
-        """Codes `(B, N)` whose first k kept coordinates are `values` `(B, k)`."""
-        basis = self.kept_basis[:, : values.shape[1]]
-        return code + (values - code @ basis) @ basis.T
 
     def mixed(self, code: Tensor, other: Tensor) -> Tensor:
         """Sex, age and skin of `code`, all else of `other`; both `(B, N)`."""
@@ -83,26 +70,3 @@ class IdentitySpace(nn.Module):
     def anybody(self, code: Tensor) -> Tensor:
         """Codes `(B, N)` that say sex, age and skin alone: of the mean of such people."""
         return code - code @ self.free_basis @ self.free_basis.T
-
-    def turned(self, code: Tensor, key: Tensor, inverse: bool = False) -> Tensor:
-        """Turn codes by 90 degrees under keys.
-
-        Args:
-            code: `(B, N)`.
-            key: `(B, N - K, N - K)` of independent standard normal numbers.
-            inverse: Turn back.
-
-        Returns:
-            `(B, N)` of the same length as the codes.
-        """
-        # The orthogonal factor of a normal matrix is a random frame; float64 keeps it the same on every machine.
-        frame = torch.linalg.qr(key.double())[0].to(code.dtype)
-        kept = code @ self.kept_basis @ self.kept_basis.T
-        free = torch.einsum("bi,bij->bj", code @ self.free_basis, frame)
-        pairs = free.view(len(free), -1, 2)
-        # In the key's frame every pair of axes is turned by 90 degrees: (x, y) becomes (-y, x).
-        quarter = torch.stack([-pairs[..., 1], pairs[..., 0]], -1).flatten(1)
-        if inverse:
-            # Two turns by 90 degrees make -1, so the turn back is the negative turn.
-            quarter = -quarter
-        return kept + torch.einsum("bi,bji->bj", quarter, frame) @ self.free_basis.T

@@ -103,18 +103,25 @@ def light_surface(coefficients: Array) -> Array:
 
 
 def pose(meshes: Array) -> Array:
-    """As `landmarks.drawings.pose`: `(B, 3)`."""
+    """Three numbers `(B, 3)`, about -2 to 2, that grow with a head's yaw, pitch and roll.
+
+    Args:
+        meshes: `(B, 468, 2)` in [-1, 1] of the picture.
+    """
     left = meshes[:, list(LEFT_EYE)].mean(1)
     right = meshes[:, list(RIGHT_EYE)].mean(1)
     middle = (left + right) / 2
     across = right - left
     across = across / np.maximum(np.linalg.norm(across, axis=1, keepdims=True), 1e-12)
+    # The line of the eyes turned by 90 degrees. A picture's y grows downwards, so this points to the mouth.
     down = np.stack([-across[:, 1], across[:, 0]], 1)
     mouth = meshes[:, list(MOUTH_CORNERS)].mean(1)
     nose = meshes[:, NOSE_TIP] - middle
     width = np.linalg.norm(meshes[:, RIGHT_CHEEK] - meshes[:, LEFT_CHEEK], axis=1)
+    # A head in profile has its mouth close to its eyes in the picture; a pixel of 256 keeps the ratio finite.
     height = ((mouth - middle) * down).sum(1).clip(2 / 256, None)
     yaw = (nose * across).sum(1) / width * 8
+    # A head whose nose's tip lies 0.55 of the way from the eyes to the mouth has a pitch of 0.
     pitch = ((nose * down).sum(1) / height - 0.55) * 8
     roll = np.arctan2(across[:, 1], across[:, 0]) * 4
     return np.stack([yaw, pitch, roll], 1)

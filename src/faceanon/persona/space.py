@@ -49,14 +49,22 @@ class CodeSpace:
         return nobody
 
     def turned(self, code: Array, keys: Array, inverse: bool = False) -> Array:
-        """Codes `(B, N)` of other persons under keys `(B, F, F)`; `inverse` turns back."""
-        # In double precision, as torch does it: the frame is the same on every machine.
+        """Codes `(B, N)` of other persons, of the same length: turned by 90 degrees where they are free.
+
+        Args:
+            code: `(B, N)`.
+            keys: `(B, F, F)` of independent standard normal numbers, F the free directions.
+            inverse: Turn back.
+        """
+        # The orthogonal factor of a normal matrix is a random frame; float64 keeps it the same on every machine.
         frame = np.linalg.qr(keys.astype(np.float64))[0].astype(np.float32)
         kept = code @ self.kept_basis @ self.kept_basis.T
         free = np.einsum("bi,bij->bj", code @ self.free_basis, frame)
         pairs = free.reshape(len(free), -1, 2)
+        # In the key's frame every pair of axes is turned by 90 degrees: (x, y) becomes (-y, x).
         quarter = np.stack([-pairs[..., 1], pairs[..., 0]], -1).reshape(len(free), -1)
         if inverse:
+            # Two turns by 90 degrees make -1, so the turn back is the negative turn.
             quarter = -quarter
         turned: Array = kept + np.einsum("bi,bji->bj", quarter, frame) @ self.free_basis.T
         return turned

@@ -130,14 +130,14 @@ class PutOnFaces:
     Args:
         latents: `(B, 32, 16, 16)` normalised, of the pictures with them.
         maps: `(B, 116, 16, 16)`: mask, drawings, surface of colours.
-        told: `(B, 85)`: code, light and pose.
+        code: `(B, 64)` of the donors, with sex, age and skin of the persons.
         confidence: `(B,)` that there is a face.
         mesh: `(B, 468, 3)`: x and y with the picture's edges at -1 and 1, and depth in the same unit.
     """
 
     latents: Array
     maps: Array
-    told: Array
+    code: Array
     confidence: Array
     mesh: Array
 
@@ -251,7 +251,7 @@ class PersonaUse(ArrayMethod):
     def identities(self, image: Array, inverse: bool = False) -> Array:
         """Identity codes `(B, 64)` of faces `(B, 3, 128, 128)`."""
         del inverse  # an anonymized face is read in the same way
-        return self._look(image).code
+        return self.look(image).code
 
     def unlike(self, image: Array, identity: Array, key: Array) -> Array:
         """A code `(64,)` from which a key gets a stranger who is unlike the person in all of some frames.
@@ -265,7 +265,7 @@ class PersonaUse(ArrayMethod):
             key: `(F, F)`.
         """
         rows = len(image)
-        seen = replace(self._look(image), code=np.repeat(identity[None], rows, 0))
+        seen = replace(self.look(image), code=np.repeat(identity[None], rows, 0))
         targets = targets_of(seen.image, seen)
         turned = self.space.turned(seen.code, np.repeat(key[None], rows, 0))
         order = self._donors(targets, turned, seen.embedding, steady=True)[0]
@@ -276,7 +276,7 @@ class PersonaUse(ArrayMethod):
 
     def anonymize_as(self, image: Array, identity: Array, keys: Array) -> tuple[Array, list[bytes]]:
         """Frames of a clip with the strangers of codes `(B, 64)` under keys, and the codes of the originals."""
-        seen = self._look(halved(image) if image.shape[-1] == LARGE else image)
+        seen = self.look(halved(image) if image.shape[-1] == LARGE else image)
         targets = targets_of(seen.image, seen)
         orders = self._donors(targets, self.space.turned(identity, keys), seen.embedding)
         # Nobody compares the first donor with the person here: `unlike` has done so for the whole clip, and a change of
@@ -303,7 +303,7 @@ class PersonaUse(ArrayMethod):
             key: `(1, F, F)`.
             used: How many other persons have a donor already.
         """
-        seen = self._look(faces)
+        seen = self.look(faces)
         return self.cast.for_person(
             targets_of(faces, seen),
             self.space.turned(seen.code, key.repeat(len(faces), 0)),
@@ -325,7 +325,7 @@ class PersonaUse(ArrayMethod):
             guess: Whether these pictures are anonymized already, so that who is to be hidden is guessed.
         """
         # Faces are judged on the small picture, so donors are chosen there.
-        seen = self._look(halved(image) if image.shape[-1] == LARGE else image)
+        seen = self.look(halved(image) if image.shape[-1] == LARGE else image)
         targets = targets_of(seen.image, seen)
         unlike = [seen.embedding]
         away = seen
@@ -351,17 +351,25 @@ class PersonaUse(ArrayMethod):
         mask = uncovered(mask, covered)
         return Place(latents, solid, lines, mask, confidence)
 
-    def _look(self, image: Array) -> SeenFaces:
+    def look(self, image: Array) -> SeenFaces:
         """What is to be known of `(B, 3, 128, 128)` before anybody is changed."""
         self.networks.open(self.needed)
-        place = self._place(image)
+        return self.known(image, self._place(image), self.networks.embed(image))
+
+    def known(self, image: Array, place: Place, embedding: Array) -> SeenFaces:
+        """As `look`, of faces whose places are known already.
+
+        Args:
+            image: `(B, 3, 128, 128)`.
+            place: Where they are.
+            embedding: `(B, E)` of the persons, of unit length.
+        """
         latents = place.latents
         mask = place.mask
         # The preview is a linear map: one colour a cell is enough for a smooth surface, and no decoder has to run.
         light = fit_light(self.networks.preview(latents), mask)
         maps = np.concatenate([mask, folded(place.lines), light_surface(light) * mask], 1)
         attributes = np.concatenate([light.reshape(len(image), -1), pose(place.mesh[..., :2])], 1)
-        embedding = self.networks.embed(image)
         # The recogniser was trained to tell persons apart: its embeddings tell sex and age of the invented people that
         # the space was fitted to, and nothing of real ones. So the picture's looks take their place.
         code = self.space.with_kept(self.space.code(embedding), self.networks.looks(latents))
@@ -451,7 +459,8 @@ class PersonaUse(ArrayMethod):
             def again(some: list[int], times: list[float]) -> Array:
                 few, faces = person.rows(some), put_on.rows(some)
                 mixed = (1 - times[0]) * noise() + times[0] * faces.latents
-                face = self._followed(mixed, times, few.latents, few.mask, faces.maps, faces.told, few.told)
+                wanted = replace(few, code=faces.code, maps=faces.maps)
+                face = self._followed(mixed, times, wanted, few.told)
                 return np.where(sure[some], self._joined(few.image, face, few.mask), drawn[some])
 
             return again
@@ -468,7 +477,7 @@ class PersonaUse(ArrayMethod):
         Returns:
             What is known of the persons, and of the put-on faces; where nobody could be put on, of the persons.
         """
-        seen = self._look(image)
+        seen = self.look(image)
         drawn, _ = self._with_donors(targets_of(image, seen), seen, [seen.embedding], keys)
         shown = np.isfinite(drawn).all((1, 2, 3), keepdims=True)
         return seen, self._read_put_on(np.where(shown, drawn, image), seen)
@@ -481,8 +490,7 @@ class PersonaUse(ArrayMethod):
         # The lines of the face that was put on; mask, and surface of the colours, as the photograph has them.
         maps = np.concatenate([person.maps[:, :1], folded(lines), person.maps[:, -3:]], 1)
         code = self.space.like(self.space.code(self.networks.embed(drawn)), person.code)
-        told = np.concatenate([code, person.attributes], 1)
-        return PutOnFaces(latents, maps, told, confidence, mesh)
+        return PutOnFaces(latents, maps, code, confidence, mesh)
 
     def _guessed(self, seen: SeenFaces) -> Array:
         """Embeddings `(B, E)` of the persons as they might be, for all that a picture with other faces on them tells.
@@ -491,36 +499,23 @@ class PersonaUse(ArrayMethod):
         """
         anybody = replace(seen, code=self.space.anybody(seen.code))
         start = np.repeat(noise()[None], len(seen.image), 0)
-        painted = self._followed(start, times(*GUESS), seen.latents, seen.mask, seen.maps, anybody.told)
+        painted = self._followed(start, times(*GUESS), anybody)
         return self.networks.embed(self._joined(seen.image, painted, seen.mask).clip(-1, 1))
 
-    def _followed(
-        self,
-        mixed: Array,
-        way: list[float],
-        latents: Array,
-        mask: Array,
-        maps: Array,
-        told: Array,
-        person: Array | None = None,
-    ) -> Array:
-        """Mixtures of faces and noise led back to faces, `(B, 32, 16, 16)`; outside the mask as `latents`.
+    def _followed(self, mixed: Array, way: list[float], wanted: SeenFaces, person: Array | None = None) -> Array:
+        """Mixtures of faces and noise led back to faces, `(B, 32, 16, 16)`; outside the mask as `wanted.latents`.
 
         Args:
             mixed: `(B, 32, 16, 16)`, where the flow begins.
             way: Its times, rising to 1.
-            latents: `(B, 32, 16, 16)` of the pictures; what lies under the mask is not looked at.
-            mask: `(B, 1, 16, 16)` of 0 and 1.
-            maps: `(B, 116, 16, 16)`.
-            told: `(B, 85)`: code, light and pose of the faces that are wanted.
-            person: The same of the persons, whom the flow is led away from; None: of nobody.
+            wanted: What is known of the pictures and of the faces that are to stand there.
+            person: `(B, 85)`, what the flow would be told of the persons, whom it is led away from; None: of nobody.
         """
         rows = len(mixed)
         # Wanted and unwanted face in one batch. Without a person the first direction is the last one too.
-        conditions = [told] if person is None else [told, person]
-        around, cells, drawn = (
-            np.concatenate([value] * len(conditions)).astype(np.float32) for value in (latents, mask, maps)
-        )
+        conditions = [wanted.told] if person is None else [wanted.told, person]
+        known = (wanted.latents, wanted.mask, wanted.maps)
+        around, cells, drawn = (np.concatenate([value] * len(conditions)).astype(np.float32) for value in known)
         condition = np.concatenate(conditions).astype(np.float32)
 
         def directions(here: Array, time: float) -> tuple[Array, Array]:
@@ -529,7 +524,8 @@ class PersonaUse(ArrayMethod):
             found = self.networks.directions(noisy, at, around, cells, drawn, condition)
             return found[:rows], found[-rows:]
 
-        followed: Array = latents * (1 - mask) + led_back(mixed.astype(np.float32), way, directions) * mask
+        face = led_back(mixed.astype(np.float32), way, directions)
+        followed: Array = wanted.latents * (1 - wanted.mask) + face * wanted.mask
         return followed
 
     def _read_points(self, drawn: Array) -> Array:

@@ -265,9 +265,8 @@ class Persona(Backbone):
 
         They are mixed with noise, and the flow, as it is, has led them one or two of three steps back.
         """
-        edited = super().edit(codes, key, inverse)
         if not self.training or inverse:
-            return edited
+            return super().edit(codes, key, inverse)
         assert codes.image is not None
         person, put_on = self.use.put_on(numbers_of(codes.image), numbers_of(key))
         latents = _as_tensor(put_on.latents, codes.image)

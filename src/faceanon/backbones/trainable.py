@@ -37,7 +37,7 @@ class Trainable:
     reader_rows: int = 0
     stage_arguments: frozenset[str] = frozenset()
     latent_terms: frozenset[str] = frozenset()
-    terms_of_one_key: frozenset[str] = frozenset({"pseudonym"})
+    terms_of_one_key: frozenset[str] = frozenset()
 
     def encode(self, image: Tensor) -> Codes:
         """As `Backbone.encode`."""

@@ -84,8 +84,9 @@ class TorchNetworks:
         kept for as long as the weights are the same.
         """
         weights = list(self.method.flow.parameters())
-        # Whatever moves a weight in its place counts on.
-        state = (weights[0].device, *(weight._version for weight in weights))
+        # Whatever moves a weight in its place counts on. A copied method brings this state along, and its flow counts
+        # anew.
+        state = (id(self.method.flow), weights[0].device, *(weight._version for weight in weights))
         if self._rounded is None or self._rounded[0] != state:
             flow = copy.deepcopy(self.method.flow).eval().requires_grad_(False).to(memory_format=torch.channels_last)
             if has_bfloat16():

@@ -19,7 +19,7 @@ from faceanon.weights.spec import bundle_path, fingerprint, read_spec
 
 CARD = "model.yaml"
 WEIGHTS = "weights.safetensors"
-ARGUMENTS = {"bundle"}  # of `backbones.persona.Persona`
+ARGUMENTS = {"bundle", "dropout"}  # of `backbones.persona.Persona`
 
 
 class LightPersona(PersonaUse):

@@ -36,8 +36,9 @@ from faceanon.paths import checkpoints
 from faceanon.persona import cells as persona_cells
 from faceanon.persona import graphs
 from faceanon.persona import use as use_module
+from faceanon.persona.graphs import GraphNetworks
 from faceanon.persona.light import LightPersona, read_card
-from faceanon.persona.use import METHOD, PersonaUse
+from faceanon.persona.use import METHOD
 from faceanon.photo.agreement import best
 from faceanon.photo.crop_paste import BLUR, CELLS, crops, obscured
 from faceanon.photo.file import load_photo, read_manifest
@@ -46,7 +47,6 @@ from faceanon.photo.policy import Policy
 from faceanon.pipeline.photo import Pipeline
 from faceanon.sealed import faces as sealed_faces
 from faceanon.sealed.envelope import WrongPasswordError
-from faceanon.types import Codes
 from torchless import WITHOUT, without_torch
 
 MODEL = checkpoints() / "persona_photo128"
@@ -130,7 +130,7 @@ def test_faces_left_as_they_are_put_on_are_other_pictures_in_both_engines_and_co
         monkeypatch.setattr(pipeline.backbone, "redraws", True)  # so that it is again after this test
         pipeline.leave_as_put_on()
         hidden.append(pipeline.anonymize_photo(photo, SECRET).photo)
-    assert "redrawer" not in pipelines[1].backbone.needed
+    assert "flow" not in pipelines[1].backbone.needed
     assert np.abs(hidden[0].pixels.astype(int) - hidden[1].pixels).mean() < 0.1
     changed = (hidden[1].pixels != photo.pixels).any(-1)
     assert np.abs(redrawn.astype(int) - hidden[1].pixels)[changed].mean() > 2
@@ -162,17 +162,17 @@ def test_the_command_leaves_faces_as_they_are_put_on_where_it_is_told_to(tiny_bu
 
 
 @pytest.mark.parametrize("side", [128, 256])
-def test_codes_are_those_of_anonymizing_and_nobody_is_painted_for_them(pipelines, photo, side, monkeypatch):
+def test_codes_are_those_of_anonymizing_and_nobody_is_drawn_for_them(pipelines, photo, side, monkeypatch):
     quick = pipelines[1]
     squares = [face.geometry for face in quick.faces(photo)]
     faces = crops(photo.pixels, squares, side)
     wanted = [code for _, code in quick.draw(faces, quick.keys([SECRET] * len(faces)))]
 
-    def paint(*args):
-        pytest.fail("a stranger was painted or put on")
+    def draw(*args):
+        pytest.fail("a stranger was put on or redrawn")
 
-    monkeypatch.setattr(PersonaUse, "_painted", paint)
-    monkeypatch.setattr(Cast, "put_on", paint)
+    monkeypatch.setattr(Cast, "put_on", draw)
+    monkeypatch.setattr(GraphNetworks, "directions", draw)
     assert quick.method.code_of(faces) == wanted
 
 
@@ -198,17 +198,6 @@ def test_the_graphs_are_for_the_classes_of_the_shipped_bundle(method):
     spec = method.bundle.spec["networks"]
     assert {role: spec[role]["class"] for role in graphs.CLASSES} == graphs.CLASSES
     assert spec["recogniser"]["input_size"] == graphs.RECOGNISER_SIDE
-
-
-def test_painted_strangers_are_the_same_too(pipelines, photo):
-    heavy, quick = pipelines
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(heavy.backbone, "with_cast", False)
-        patch.setattr(quick.backbone, "with_cast", False)
-        hidden = [pipeline.anonymize_photo(photo, SECRET).photo.pixels.astype(int) for pipeline in pipelines]
-    difference = np.abs(hidden[0] - hidden[1])
-    assert difference.mean() < 0.1
-    assert difference.max() <= 8
 
 
 def test_another_password_opens_nothing_and_draws_another_stranger_when_asked(pipelines, photo):
@@ -253,21 +242,10 @@ def test_boxes_are_thinned_out_as_torchvision_does():
     assert np.array_equal(best(boxes, scores, 0.3), wanted)
 
 
-def test_the_card_s_variety_holds_for_both(method):
-    quick = LightPersona(MODEL)
-    assert quick.options == method.options
-    codes = torch.randn(2, method.identities.size, generator=torch.Generator().manual_seed(4))
-    keys = method.sample_key(2)
-    turned = quick._new_code(codes.numpy(), keys.numpy())
-    with torch.no_grad():
-        wanted = method.edit(Codes(identity=codes), keys).identity.numpy()
-    np.testing.assert_allclose(turned, wanted, atol=1e-4)
-
-
 def test_weights_of_another_layout_are_refused_in_one_line():
-    weights = {name: np.zeros((2, 2)) for name in layouts()["painter"]["names"]}
-    with pytest.raises(UnfitError, match=r"^here has another layout than the graph of the painter that ships$"):
-        check_layout("painter", weights, "here")
+    weights = {name: np.zeros((2, 2)) for name in layouts()["flow"]["names"]}
+    with pytest.raises(UnfitError, match=r"^here has another layout than the graph of the flow that ships$"):
+        check_layout("flow", weights, "here")
 
 
 def test_a_photo_goes_there_and_back_where_torch_cannot_be_imported(tmp_path):
@@ -348,7 +326,7 @@ def test_a_model_that_the_graphs_do_not_fit_runs_on_torch_and_says_so(tmp_path, 
     monkeypatch.delenv("FACEANON_ENGINE", raising=False)
 
     def unfit(self, path):
-        raise UnfitError("weights has another layout than the graph of the painter that ships")
+        raise UnfitError("weights has another layout than the graph of the flow that ships")
 
     monkeypatch.setattr(LightPersona, "__init__", unfit)
     monkeypatch.setattr(_files, "load_with_torch", lambda model, device: (model, device))
@@ -417,21 +395,52 @@ def test_layouts_are_small_and_plain():
     assert set(json.loads((folder / "layouts.json").read_text())) == set(layouts())
 
 
-def test_a_model_with_a_cast_needs_its_own_file_but_not_the_shipped_painter(tmp_path):
-    folder = tmp_path / "model"
-    shutil.copytree(checkpoints() / "persona_photo128", folder)
-    other = load_arrays(folder / "weights.safetensors")
-    other["painter.of_another_width"] = np.zeros(3, np.float32)
-    (folder / "weights.safetensors").write_bytes(save(other))
+def test_a_model_of_one_s_own_training_is_drawn_by_its_own_flow(tmp_path):
+    torch.manual_seed(0)
+    trained = Persona(dropout=0.3).eval()
+    save_backbone(trained, tmp_path / "own")
+    quick = LightPersona(tmp_path / "own")
+    draw = np.random.default_rng(0)
+    asked = [draw.normal(0, 1, (2, *shape)).astype(np.float32) for shape in ((32, 16, 16), (), (32, 16, 16))]
+    asked[1] = asked[1].clip(0, 1)
+    mask = np.zeros((2, 1, 16, 16), np.float32)
+    mask[..., 4:12, 4:12] = 1
+    asked += [mask, draw.uniform(0, 1, (2, 116, 16, 16)).astype(np.float32), draw.normal(0, 1, (2, 85)).astype("f")]
+    with torch.no_grad():
+        wanted = trained.flow(*map(torch.from_numpy, asked)).numpy()
+    found = quick.networks.directions(*asked)
+    assert np.abs(found - wanted).max() < TOLERANCE * np.sqrt(np.square(wanted).mean())
+
+
+def changed_card(folder, **changes):
+    """A copy of the model that ships, in a folder, with another card."""
+    shutil.copytree(MODEL, folder)
+    card = read_card(folder)
+    (folder / "model.yaml").write_text(json.dumps(card | changes), encoding="utf-8")
+    return folder
+
+
+def test_a_card_with_an_option_of_another_release_is_left_to_torch(tmp_path):
+    folder = changed_card(tmp_path / "model", init_args={"bundle": "photo128", "hidden": 320})
+    with pytest.raises(UnfitError, match=r"^model has options that the graphs know nothing of: hidden$"):
+        LightPersona(folder)
+
+
+def test_weights_are_the_card_s_and_a_flow_s_alone(tmp_path, photo):
+    folder = changed_card(tmp_path / "model")
+    weights = folder / "weights.safetensors"
+    other = load_arrays(weights)
+    other["painter.of_another_release"] = np.zeros(3, np.float32)
+    weights.write_bytes(save(other))
     with pytest.raises(UserError, match=r"weights\.safetensors is not the file its card describes"):
         LightPersona(folder)
-    card = (folder / "model.yaml").read_text(encoding="utf-8")
-    shipped = read_card(folder)["sha256"]
-    digest = hashlib.sha256((folder / "weights.safetensors").read_bytes()).hexdigest()
-    card = card.replace(shipped, digest)
-    (folder / "model.yaml").write_text(card, encoding="utf-8")
-    # Faces are put on: no graph ever takes the painter.
-    assert LightPersona(folder).with_cast
-    (folder / "model.yaml").write_text(card.replace("cast: true", "cast: false"), encoding="utf-8")
-    with pytest.raises(UnfitError):
-        LightPersona(folder)
+    card = read_card(folder) | {"sha256": hashlib.sha256(weights.read_bytes()).hexdigest()}
+    (folder / "model.yaml").write_text(json.dumps(card), encoding="utf-8")
+    quick = LightPersona(folder)
+    side = next(iter(crops(photo.pixels, [face.geometry for face in Pipeline(quick).faces(photo)[:1]], 128)))[None]
+    keys = quick.key(SECRET)[None]
+    with pytest.raises(UnfitError, match="holds more than a flow"):
+        quick.anonymize(side, keys)
+    # Who leaves faces as they are put on needs no flow.
+    quick.redraws = False
+    assert np.isfinite(quick.anonymize(side, keys)).all()

@@ -46,6 +46,8 @@ class VideoOptions:
         strict: Refuse to write if a track has uncovered frames.
         sidecar: Write what recovery needs beside the video instead of into it.
         probe: Measure what compression costs recovery, on a few faces.
+        mark: Say in the file that trained algorithms made a part of it (`faceanon.pipeline.video.mark`).
+        keep: `time` and `place`, where the film's recording time and place stay.
     """
 
     follow: TrackOptions = field(default_factory=TrackOptions)
@@ -53,6 +55,8 @@ class VideoOptions:
     strict: bool = False
     sidecar: bool = False
     probe: bool = True
+    mark: bool = True
+    keep: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -154,7 +158,10 @@ def anonymize_video(
         probe = Probe.of(record, pipeline)
 
     with ExitStack() as stack:
-        writer = stack.enter_context(VideoWriter(target, source, info, options.quality, text if inside else None))
+        comment = text if inside else None
+        writer = stack.enter_context(
+            VideoWriter(target, source, info, options.quality, comment, options.mark, options.keep)
+        )
         codes: CodeWriter | None = None
         # After the video, whose writer makes the folder.
         if sealed:

@@ -142,7 +142,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--vault",
         action="store_true",
-        help="keep the original faces, encrypted: recover --exact",
+        help="keep the original faces, encrypted, for recover --exact; a wrong password then shows itself",
     )
     parser.add_argument(
         "--again",

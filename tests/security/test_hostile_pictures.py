@@ -17,14 +17,14 @@ from faceanon.data.files import read_photo
 from faceanon.errors import UserError
 from faceanon.photo.decode import MAX_PIXELS, decode_bytes, opened
 from faceanon.photo.file import load_photo, read_manifest, read_vault, write_photo
-from faceanon.photo.metadata import encode
+from faceanon.photo.metadata import Inside, encode
 from odd_files import face, png, saved
 
 PIXELS = np.asarray(face((20, 10)))
 SEEDS = {
-    "png": encode(PIXELS, None, None, MANIFEST.to_json(), Path("a.png"), None, b"a vault that is none"),
-    "jpg": encode(PIXELS, None, None, MANIFEST.to_json(), Path("a.jpg"), None, None),
-    "webp": encode(PIXELS, None, None, MANIFEST.to_json(), Path("a.webp"), None, None),
+    "png": encode(PIXELS, None, None, Path("a.png"), None, Inside(MANIFEST.to_json(), b"a vault that is none")),
+    "jpg": encode(PIXELS, None, None, Path("a.jpg"), None, Inside(MANIFEST.to_json())),
+    "webp": encode(PIXELS, None, None, Path("a.webp"), None, Inside(MANIFEST.to_json())),
 }
 
 

@@ -224,6 +224,7 @@ def run_jobs(
     if folder is not None:
         return _run_folder(files, whole, folder, pipeline, password, make, film, verb)
     tally = Tally()
+    tally.notes = [*whole.notes]
     # A single photo draws a salt of its own; only a folder has one to share.
     tally.add(run_task(make(*whole.jobs[0], None, None)))
     tally.look_back(pipeline)

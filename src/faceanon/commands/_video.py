@@ -37,6 +37,8 @@ VIDEOS_ONLY: dict[str, Any] = {
     "between": None,
 }
 EVERY_HELP = "look for faces on every Nth frame of a video (default: 8 times a second, oftener where they move fast)"
+# Under any password, since a mark would tell strangers from the faces that were there.
+UNMARKED = "with --deniable no result has a mark, whichever faces it shows"
 PHOTOS_ONLY: dict[str, Any] = {
     "list_faces": False,
     "aligned": False,
@@ -97,6 +99,46 @@ class FollowOptions:
         start, stop = self.between
         if start >= stop:
             raise UserError(f"--between ends at {stop:g} s and begins at {start:g} s; give the earlier time first")
+
+
+@dataclass(frozen=True)
+class MetadataOptions:
+    """What a result carries beside its pixels.
+
+    Args:
+        sidecar: Whether the recovery data go into a file beside it.
+        mark: Whether it says that trained algorithms made a part of it.
+        keep_metadata: Kinds of the original's metadata that stay, with commas between; None: none.
+    """
+
+    sidecar: bool
+    mark: bool
+    keep_metadata: str | None
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """The kinds that stay.
+
+        Raises:
+            UserError: If a word is unknown.
+        """
+        from faceanon.photo.exif import kinds_of
+
+        return kinds_of(self.keep_metadata)
+
+    def check(self, film: bool) -> None:
+        """Refuse what was typed wrongly.
+
+        Raises:
+            UserError: If a word is unknown, or IN is a film and a kind is named that films do not have.
+        """
+        if self.kinds and film and self.of_photos_only:
+            raise UserError("--keep-metadata camera is for photos only; of a film, time and place can stay")
+
+    @property
+    def of_photos_only(self) -> bool:
+        """Whether a kind is named that films do not have."""
+        return self.keep_metadata is not None and "camera" in self.keep_metadata.split(",")
 
 
 def is_video(path: str | Path) -> bool:
@@ -208,16 +250,23 @@ def quality_of(options: QualityOptions) -> Quality:
     return Quality(options.crf, options.lossless, options.full_colour)
 
 
-def _options(quality: QualityOptions, follow: FollowOptions, sidecar: bool) -> VideoOptions:
+def _options(quality: QualityOptions, follow: FollowOptions, metadata: MetadataOptions) -> VideoOptions:
     from faceanon.pipeline.video.anonymize import VideoOptions
     from faceanon.pipeline.video.tracks import TrackOptions
 
-    tracks = TrackOptions(follow.every, follow.max_gap)
     span = None
     if follow.between is not None:
         start, stop = follow.between
         span = start, stop
-    return VideoOptions(tracks, quality_of(quality), follow.strict, sidecar, span=span)
+    return VideoOptions(
+        TrackOptions(follow.every, follow.max_gap),
+        quality_of(quality),
+        follow.strict,
+        metadata.sidecar,
+        span=span,
+        mark=metadata.mark,
+        keep=metadata.kinds,
+    )
 
 
 def seconds(text: str) -> float:
@@ -239,15 +288,16 @@ def seconds(text: str) -> float:
 def anonymize_one(
     quality: QualityOptions,
     follow: FollowOptions,
-    sidecar: bool,
+    metadata: MetadataOptions,
     paths: tuple[Path, Path],
     pipeline: Pipeline,
     password: Password,
 ) -> int:
     """Anonymize a video and say what was done; 1 if `--strict` refused."""
     from faceanon.pipeline.video.anonymize import UncoveredError, anonymize_video
+    from faceanon.pipeline.video.mark import holds_mark
 
-    options = _options(quality, follow, sidecar)
+    options = _options(quality, follow, metadata)
     try:
         with _progress() as told:
             outcome = anonymize_video(pipeline, *paths, password, options, told)
@@ -258,19 +308,23 @@ def anonymize_one(
     if options.span is not None:
         start, stop = options.span
         _say(f"only between {start:g} s and {stop:g} s are faces hidden; in all other frames they are shown")
+    if metadata.mark and not holds_mark(paths[1]):
+        _say(f"note: {paths[1].suffix} has no place for the mark; write .mp4 or .mov where it is needed")
     for line in summary(outcome, paths[1]):
         _say(line)
     return 0
 
 
-def film_anonymizer(quality: QualityOptions, follow: FollowOptions, sidecar: bool, pipeline: Pipeline) -> MakeFilm:
+def film_anonymizer(
+    quality: QualityOptions, follow: FollowOptions, metadata: MetadataOptions, pipeline: Pipeline
+) -> MakeFilm:
     """What anonymizes the films of a folder, one after another."""
 
     def film(source: Path, target: Path, password: Password, told: Told) -> FilmOutcome:
         from faceanon.pipeline.many.folder import FilmOutcome
         from faceanon.pipeline.video.anonymize import UncoveredError, anonymize_video, describe_missing
 
-        options = _options(quality, follow, sidecar)
+        options = _options(quality, follow, metadata)
         try:
             outcome = anonymize_video(pipeline, source, target, password, options, told)
         except UncoveredError as error:
@@ -312,6 +366,8 @@ def recover_one(
 
     with _progress() as told:
         done = recover_video(pipeline, *paths, password, quality_of(quality), told, deniable)
+    if deniable:
+        _say(f"note: {UNMARKED}")
     _say(
         f"recovered {done.tracks} face(s), {done.faces} times in {done.frames} frames -> {paths[1]}; from a file"
         f" written as {done.written}"

@@ -1,7 +1,7 @@
 """Replace every face of a photo, a video or a folder of them by a stranger's.
 
 The same password brings the faces back (`faceanon recover`). The output carries
-what recovery needs besides: keep it as it is. EXIF data are not copied.
+what recovery needs besides (keep it as it is), and a mark: made in part by AI.
 
   faceanon anonymize party.jpg party_anon.png
   faceanon anonymize party.jpg party_anon.png --exclude 2   # face 2 stays
@@ -38,6 +38,7 @@ from faceanon.commands._secret import PasswordOptions, add_password_arguments, c
 from faceanon.commands._typed import typed
 from faceanon.commands._video import (
     FollowOptions,
+    MetadataOptions,
     QualityOptions,
     add_rare_video_arguments,
     add_video_arguments,
@@ -67,8 +68,8 @@ class AnonymizeOptions:
         people: Which faces are changed.
         video: How a video is written.
         follow: How faces are followed through a video.
+        metadata: What a result carries beside its pixels.
         password: Where the password comes from.
-        sidecar: Whether the recovery data go into a file beside the picture.
         vault: Whether the original faces are kept, encrypted.
         carry: `pixels`: the recovery data go into the pixels too; None: they do not.
         again: Whether photos that carry recovery data already are anonymized once more.
@@ -86,8 +87,8 @@ class AnonymizeOptions:
     people: PeopleOptions
     video: QualityOptions
     follow: FollowOptions
+    metadata: MetadataOptions
     password: PasswordOptions
-    sidecar: bool
     vault: bool
     carry: str | None
     again: bool
@@ -115,6 +116,7 @@ class AnonymizeOptions:
             people=typed(PeopleOptions, args),
             video=typed(QualityOptions, args),
             follow=typed(FollowOptions, args),
+            metadata=typed(MetadataOptions, args),
             password=typed(PasswordOptions, args),
         )
 
@@ -132,6 +134,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_file_arguments(parser, "photo, video", output_needed=False)
     parser.add_argument("--sidecar", action="store_true", help="write the recovery data beside the file, not into it")
     parser.add_argument(
+        "--keep-metadata",
+        metavar="KIND",
+        help="keep time,camera,place or all of the original's data",
+    )
+    parser.add_argument("--no-mark", dest="mark", action="store_false", help="leave the mark out")
+    parser.add_argument(
         "--vault",
         action="store_true",
         help="keep the original faces, encrypted, for recover --exact; a wrong password then shows itself",
@@ -139,7 +147,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--again",
         action="store_true",
-        help="anonymize also what faceanon anonymized before; both ways back are kept",
+        help="anonymize anonymized files too; both ways back stay",
     )
     _add_face_arguments(parser)
     add_video_arguments(parser, follow=True)
@@ -161,8 +169,7 @@ def _add_face_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=20,
         metavar="PX",
-        help="faces below this side in the photo are not for the model; they are looked for down to 0.6 of it "
-        "(default: 20)",
+        help="smaller faces are not for the model; they are looked for down to 0.6 of it (default: 20)",
     )
     group.add_argument(
         "--small-faces",
@@ -218,6 +225,7 @@ def run(args: argparse.Namespace) -> int:
         raise UserError("--aligned looks for no faces; leave --detector away")
     if options.same_stranger and (options.list_faces or not files.source.is_dir()):
         raise UserError("--same-stranger is for a folder of photos that is to be anonymized; leave it away")
+    options.metadata.check(film=is_video(files.input))
     if not options.list_faces:
         check_password(files, options.password)
     from faceanon.pipeline.process import one_core_for_numpy
@@ -237,7 +245,7 @@ def _video(options: AnonymizeOptions, policy: Policy) -> int:
     paths = check_video(options.files)
     password = password_of(options.password, confirm=True)
     pipeline = _pipeline(options, policy)
-    return anonymize_one(options.video, options.follow, options.sidecar, paths, pipeline, password)
+    return anonymize_one(options.video, options.follow, options.metadata, paths, pipeline, password)
 
 
 def _photos(options: AnonymizeOptions, policy: Policy) -> int:
@@ -245,7 +253,9 @@ def _photos(options: AnonymizeOptions, policy: Policy) -> int:
     from faceanon.pipeline.tasks import AnonymizeTask, Output
 
     files = options.files
-    output = Output(files.quality, options.sidecar, options.vault, options.carry == "pixels")
+    metadata = options.metadata
+    carry = options.carry == "pixels"
+    output = Output(files.quality, metadata.sidecar, options.vault, carry, metadata.mark, metadata.kinds)
     whole = plan(files.source, files.target, files.overwrite, f".{files.format}")
     # A format that cannot hold what was asked for is refused before a password is asked for.
     for _, target in whole.jobs:
@@ -261,7 +271,7 @@ def _photos(options: AnonymizeOptions, policy: Policy) -> int:
     def make(photo: Path, file: Path, salt: bytes | None, kdf: KdfParameters | None) -> Task:
         return AnonymizeTask(pipeline, photo, file, password, salt, kdf, options.aligned, output, options.again)
 
-    film = film_anonymizer(options.video, options.follow, options.sidecar, pipeline)
+    film = film_anonymizer(options.video, options.follow, metadata, pipeline)
     return run_jobs(files, whole, folder, pipeline, password, make, film, "anonymized")
 
 
@@ -276,6 +286,8 @@ def _leave_films(options: AnonymizeOptions, whole: Plan) -> None:
         if value and whole.films:
             whole.leave_films(f"{option} is for photos only; anonymize the film by itself, without it")
             whole.check_work(options.files.source)
+    if options.metadata.of_photos_only and whole.films:
+        whole.notes.append("--keep-metadata camera is for photos; films keep no camera")
     if options.same_stranger and whole.films:
         whole.notes.append("--same-stranger is for photos; in each film a person becomes a stranger of its own")
 
@@ -288,7 +300,9 @@ def _settings(options: AnonymizeOptions) -> dict[str, Any]:
         "min_face": options.min_face,
         "small_faces": options.small_faces,
         "format": options.files.format,
-        "sidecar": options.sidecar,
+        "sidecar": options.metadata.sidecar,
+        "mark": options.metadata.mark,
+        "keep_metadata": sorted(options.metadata.kinds),
         "command": "anonymize",
         "quality": options.files.quality,
         "detector": options.detector,

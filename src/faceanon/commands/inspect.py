@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from faceanon.manifest import Manifest
 
 
+MARKED = "made in part by trained algorithms (IPTC, in XMP)"
+
+
 @dataclass(frozen=True)
 class InspectOptions:
     """What is shown.
@@ -77,10 +80,11 @@ def _shown(path: Path, as_json: bool) -> str:
     vault = vault_bytes(path)
     if as_json:
         return _json(manifest, vault)
-    return _text(str(path), manifest, where, vault)
+    return _text(path, manifest, where, vault)
 
 
 def _shown_video(path: Path, as_json: bool) -> str:
+    from faceanon.pipeline.video.mark import is_marked
     from faceanon.pipeline.video.record import record_of
 
     record, where = record_of(path)
@@ -92,6 +96,8 @@ def _shown_video(path: Path, as_json: bool) -> str:
         "video": f"{manifest.width}x{manifest.height} px, {record.frames} frames, written as {manifest.encoding}",
         "faces": f"{record.tracks} followed, {record.faces} in all frames together",
     }
+    if path.is_file() and is_marked(path):
+        rows["mark"] = MARKED
     if record.body is not None:
         rows["sealed codes"] = f"{record.body.size} bytes, encrypted: what recovery needs in addition to the password"
     return "\n".join(_lines(str(path), rows))
@@ -103,7 +109,7 @@ def _json(manifest: Manifest, vault: int | None) -> str:
     return text if vault is None else f'{text[:-1]},"vault_bytes":{vault}}}'
 
 
-def _text(name: str, manifest: Manifest, where: str, vault: int | None) -> str:
+def _text(path: Path, manifest: Manifest, where: str, vault: int | None) -> str:
     # A vault brings back hidden faces as well.
     how = "for good" if vault is None else "otherwise"
     rows = {
@@ -117,7 +123,7 @@ def _text(name: str, manifest: Manifest, where: str, vault: int | None) -> str:
         rows["vault"] = f"{vault} bytes, encrypted: the original faces, for recover --exact"
     if manifest.earlier is not None:
         rows["anonymized"] = f"{manifest.records} times; the data of the times before are inside these"
-    lines = _lines(name, rows)
+    lines = _lines(str(path), rows | _metadata(path))
     for number, layer in enumerate(manifest.layers, 1):
         for square in layer:
             lines.append(f"    layer {number}: {square.side:.0f} px at ({square.center_x:.0f}, {square.center_y:.0f})")
@@ -125,6 +131,24 @@ def _text(name: str, manifest: Manifest, where: str, vault: int | None) -> str:
         x1, y1, x2, y2 = face.box
         lines.append(f"    {face.by}: {x2 - x1:.0f}x{y2 - y1:.0f} px at ({(x1 + x2) / 2:.0f}, {(y1 + y2) / 2:.0f})")
     return "\n".join(lines)
+
+
+def _metadata(path: Path) -> dict[str, str]:
+    """What a picture says to everybody, beside the recovery data; nothing of a file of recovery data."""
+    from faceanon.photo.decode import opened
+    from faceanon.photo.exif import kinds_in
+    from faceanon.photo.mark import is_marked
+    from faceanon.photo.metadata import SIDECAR_SUFFIX
+
+    rows: dict[str, str] = {}
+    if path.name.endswith(SIDECAR_SUFFIX):
+        return rows
+    with opened(path) as image:
+        if is_marked(image):
+            rows["mark"] = MARKED
+        if kinds := kinds_in(image):
+            rows["metadata"] = f"{', '.join(kinds)} of the original"
+    return rows
 
 
 def _common(manifest: Manifest, where: str) -> dict[str, str]:

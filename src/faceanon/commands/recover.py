@@ -12,6 +12,8 @@ a right one. Other models always draw another stranger. With --exact the origina
   faceanon recover sent_by_chat.jpg party.png --like hidden/other.png
   faceanon recover party_anon.png party.png --deniable
 
+The original has no mark. What anonymize --keep-metadata kept stays.
+
 A picture that was turned or mirrored is turned back first. One that was scaled, cropped, filtered, edited or exchanged
 is refused with a line that says so; --force recovers it all the same where it still has its size.
 
@@ -38,6 +40,7 @@ from faceanon.commands._run import check_shares, prepare_folder, quiet_pictures,
 from faceanon.commands._secret import PasswordOptions, add_password_arguments, check_password, password_of
 from faceanon.commands._typed import typed
 from faceanon.commands._video import (
+    UNMARKED,
     QualityOptions,
     add_rare_video_arguments,
     add_video_arguments,
@@ -168,6 +171,8 @@ def _photos(options: RecoverOptions) -> int:
         if whole.films:
             whole.leave_films("--exact is for photos only; recover the film by itself, without it")
             whole.check_work(files.source)
+    if options.deniable:
+        whole.notes.append(UNMARKED)
     folder = prepare_folder(files, options.password, whole, _settings(options))
     # A wrong --like is named before the password is asked for.
     like = None if options.like is None else manifest_like(Path(options.like))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,8 +14,11 @@ from faceanon.errors import UserError
 from faceanon.files import write_atomic
 from faceanon.manifest import Manifest
 from faceanon.photo.decode import decode, opened
+from faceanon.photo.exif import kept
+from faceanon.photo.mark import is_marked
 from faceanon.photo.metadata import (
     MANIFEST_KEY,
+    Inside,
     check_suffix,
     embedded,
     embedded_vault,
@@ -41,6 +45,8 @@ class LoadedPhoto:
         name: What to call it in messages.
         alpha: `(H, W)` uint8 opacity, or None where all is opaque.
         notes: What was odd about the file and did not matter.
+        marked: Whether the file says that trained algorithms made a part of the picture; of files of ours alone.
+        exif: EXIF data that are to be kept, or None.
     """
 
     pixels: NDArray[np.uint8]
@@ -49,13 +55,16 @@ class LoadedPhoto:
     name: str = "the photo"
     alpha: NDArray[np.uint8] | None = None
     notes: tuple[str, ...] = ()
+    marked: bool = False
+    exif: bytes | None = None
 
 
-def load_photo(photo: Photo) -> LoadedPhoto:
+def load_photo(photo: Photo, keep: Collection[str] = ()) -> LoadedPhoto:
     """Decode a photo: EXIF orientation and colour profile applied; grey, palette, 16 bit and CMYK to 8-bit RGB.
 
     Args:
         photo: Path, PIL image, or RGB array `(H, W, 3)` uint8.
+        keep: Kinds of EXIF data to keep, of `faceanon.photo.exif.KINDS`.
 
     Raises:
         UserError: If the file is missing, damaged, no picture, an animation or too large, or the array is not RGB
@@ -66,10 +75,10 @@ def load_photo(photo: Photo) -> LoadedPhoto:
             raise UserError(f"a photo array must be (H, W, 3) uint8, not {photo.shape} {photo.dtype}")
         return LoadedPhoto(photo.copy())
     if isinstance(photo, Image.Image):
-        return _load(photo, "the photo", embedded(photo))
+        return _load(photo, "the photo", embedded(photo), keep)
     path = Path(photo)
     with opened(path) as image:
-        return _load(image, str(path), embedded(image) or read_sidecar(path))
+        return _load(image, str(path), embedded(image) or read_sidecar(path), keep)
 
 
 def load_carried(path: Path) -> LoadedPhoto | None:
@@ -130,7 +139,7 @@ def read_vault(path: Path) -> bytes | None:
 def write_photo(
     path: Path, photo: LoadedPhoto, quality: int | None = None, sidecar: bool = False, vault: bytes | None = None
 ) -> None:
-    """Write a picture with nothing of the original file but its pixels: no EXIF, no place, no thumbnail.
+    """Write a picture with nothing of the original file but its pixels and the EXIF data that are to be kept.
 
     The file appears complete or not at all; what lies beside it is there before it.
 
@@ -148,8 +157,8 @@ def write_photo(
     check_suffix(path)
     text = photo.manifest if sidecar else None
     apart = vault if sidecar or not holds_vault(path) else None
-    inside = (None if sidecar else photo.manifest), path, quality, (None if apart else vault)
-    data = encode(photo.pixels, photo.alpha, photo.icc, *inside)
+    inside = Inside(None if sidecar else photo.manifest, None if apart else vault, photo.marked, photo.exif)
+    data = encode(photo.pixels, photo.alpha, photo.icc, path, quality, inside)
     # Every name stands here, with None where nothing is written: what an earlier run left there is removed below.
     beside = {sidecar_of(path): None if text is None else (text + "\n").encode(), vault_of(path): apart}
     try:
@@ -169,11 +178,14 @@ def write_photo(
             file.unlink(missing_ok=True)
 
 
-def _load(image: Image.Image, name: str, manifest: str | None) -> LoadedPhoto:
+def _load(image: Image.Image, name: str, manifest: str | None, keep: Collection[str] = ()) -> LoadedPhoto:
+    marked = manifest is not None and is_marked(image)
+    exif = kept(image, keep)
     icc = image.info.get("icc_profile")
     # The pixels of a file of ours must stay as they are, since recovery starts from them; so its profile stays too.
     shown = decode(image, name, convert_profile=manifest is None)
-    kept = None
+    own = None
     if manifest is not None and isinstance(icc, bytes) and icc:
-        kept = icc
-    return LoadedPhoto(shown.pixels, manifest, kept, name, shown.alpha, shown.notes)
+        own = icc
+    notes = (*shown.notes, *exif.notes)
+    return LoadedPhoto(shown.pixels, manifest, own, name, shown.alpha, notes, marked, exif.data)

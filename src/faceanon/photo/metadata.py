@@ -1,5 +1,7 @@
 """How a manifest travels: in PNG as iTXt, in JPEG and WebP as XMP, or in a JSON file beside the picture.
 
+The mark (`faceanon.photo.mark`) is XMP in all three.
+
 A segment of a JPEG holds 64 kB. Longer XMP goes there as Adobe's extended XMP: a short packet that names the rest, and
 the rest in segments that say where they belong.
 
@@ -13,6 +15,7 @@ import hashlib
 import io
 import os
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from xml.sax.saxutils import escape, unescape
 
@@ -23,6 +26,7 @@ from PIL.PngImagePlugin import PngInfo
 
 from faceanon.errors import UserError
 from faceanon.files import NAME_BYTES, short_name
+from faceanon.photo.mark import MARK, packet, xmp_of
 
 MANIFEST_KEY = "faceanon"
 WRITABLE = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".webp": "WEBP"}
@@ -38,23 +42,32 @@ VAULT_CHUNK = b"faVT"  # ancillary, private, not safe to copy
 MAX_VAULT_BYTES = 1_000_000_000
 
 _HEAD = b"http://ns.adobe.com/xap/1.0/\0"
-_PACKET = (
-    '<?xpacket begin="\ufeff" id="W5M0MpCehiHzreSzNTczkc9d"?><x:xmpmeta xmlns:x="adobe:ns:meta/">'
-    '<rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#">'
-    '<rdf:Description rdf:about="" xmlns:faceanon="urn:faceanon:1"><faceanon:manifest>{text}</faceanon:manifest>'
-    '</rdf:Description></rdf:RDF></x:xmpmeta><?xpacket end="w"?>'
-)
+_XMP_KEYWORD = "XML:com.adobe.xmp"  # of PNG's iTXt
+_OURS = ' xmlns:faceanon="urn:faceanon:1"'
+_MANIFEST = "<faceanon:manifest>{text}</faceanon:manifest>"
 _ELEMENT = re.compile(rb"<faceanon:manifest>(.*?)</faceanon:manifest>", re.DOTALL)
 _EXTENSION = b"http://ns.adobe.com/xmp/extension/\0"
-_EXTENDED = (
-    '<?xpacket begin="\ufeff" id="W5M0MpCehiHzreSzNTczkc9d"?><x:xmpmeta xmlns:x="adobe:ns:meta/">'
-    '<rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#"><rdf:Description rdf:about="" '
-    'xmlns:xmpNote="http://ns.adobe.com/xmp/note/" xmpNote:HasExtendedXMP="{digest}"/></rdf:RDF></x:xmpmeta>'
-    '<?xpacket end="w"?>'
-)
+_EXTENDED = ' xmlns:xmpNote="http://ns.adobe.com/xmp/note/" xmpNote:HasExtendedXMP="{digest}"'
 _SEGMENT_LIMIT = 65533  # what the two bytes of a JPEG segment's length leave
 _PART_BYTES = 65_000  # of an extension, beside its head
 _DIGEST = 32  # characters
+
+
+@dataclass(frozen=True)
+class Inside:
+    """What a picture file holds beside pixels, profile and opacity.
+
+    Args:
+        manifest: JSON, or None.
+        vault: For PNG alone, or None.
+        marked: Whether the file says that trained algorithms made a part of the picture.
+        exif: EXIF data, as `PIL.Image.Exif.tobytes` gives them, or None.
+    """
+
+    manifest: str | None = None
+    vault: bytes | None = None
+    marked: bool = False
+    exif: bytes | None = None
 
 
 def sidecar_of(path: Path) -> Path:
@@ -135,50 +148,48 @@ def encode(
     pixels: NDArray[np.uint8],
     alpha: NDArray[np.uint8] | None,
     icc: bytes | None,
-    manifest: str | None,
     path: Path,
     quality: int | None = None,
-    vault: bytes | None = None,
+    inside: Inside | None = None,
 ) -> bytes:
-    """A file of the format that `path` names, with nothing in it but pixels, profile, manifest and vault.
+    """A file of the format that `path` names, with nothing in it but pixels, profile and what is named.
 
     Args:
         pixels: RGB `(H, W, 3)` uint8.
         alpha: `(H, W)` uint8, or None.
         icc: Colour profile, or None.
-        manifest: JSON, or None.
         path: Only its ending counts.
         quality: 1 to 100 for JPEG (95 by default) and WebP (exact by default); PNG is always exact.
-        vault: For PNG alone, or None.
+        inside: What the file holds besides; None: nothing.
 
     Raises:
         UserError: If the format cannot hold what it should.
     """
     check_suffix(path)
+    inside = inside or Inside()
     kind = WRITABLE[path.suffix.lower()]
     data = io.BytesIO()
     image = Image.fromarray(pixels if alpha is None else np.dstack([pixels, alpha]))
     if max(image.size) > 16383 and kind == "WEBP":
         raise UserError(f"{path}: WebP holds at most 16383 pixels a side; write PNG instead")
     if kind == "PNG":
-        chunks = _chunks(manifest, vault)
+        chunks = _chunks(inside)
         compression = {"compress_level": PNG_LEVEL, "compress_type": PNG_STRATEGY}
-        image.save(data, "PNG", pnginfo=chunks, icc_profile=icc, **compression)
+        image.save(data, "PNG", pnginfo=chunks, icc_profile=icc, exif=inside.exif, **compression)
     elif kind == "WEBP":
-        xmp = b"" if manifest is None else _packet(manifest)
+        xmp = _packet(inside) or b""
         options: dict[str, int] = {"lossless": True}
         if quality is not None:
             options = {"quality": quality}
         # Without `exact` the encoder replaces the colours of transparent pixels.
-        image.save(data, "WEBP", xmp=xmp, icc_profile=icc or b"", exact=True, **options)
+        image.save(data, "WEBP", xmp=xmp, icc_profile=icc or b"", exif=inside.exif or b"", exact=True, **options)
     else:
         if alpha is not None:
             raise UserError(f"{path}: JPEG keeps no transparency; write PNG or WebP instead")
         # Colour at full resolution, since recovery starts from these pixels.
-        image.save(data, "JPEG", quality=quality or JPEG_QUALITY, subsampling=0, icc_profile=icc)
-        if manifest is None:
-            return data.getvalue()
-        return _with_xmp(data.getvalue(), _packet(manifest))
+        best = quality or JPEG_QUALITY
+        image.save(data, "JPEG", quality=best, subsampling=0, icc_profile=icc, exif=inside.exif or b"")
+        return _with_xmp(data.getvalue(), inside)
     return data.getvalue()
 
 
@@ -187,11 +198,8 @@ def embedded(image: Image.Image) -> str | None:
     text = image.info.get(MANIFEST_KEY)
     if text is not None:
         return str(text)
-    xmp = image.info.get("xmp")
-    # Pillow's readers differ by format: some give text, some bytes.
-    if isinstance(xmp, str):
-        xmp = xmp.encode()
-    if not isinstance(xmp, bytes):
+    xmp = xmp_of(image)
+    if not xmp:
         return None
     element = _ELEMENT.search(xmp) or _ELEMENT.search(_extension(image))
     if element is None:
@@ -258,43 +266,55 @@ def read_text(path: Path) -> str:
         raise UserError(f"{path} is not UTF-8 text; is it the right file?") from error
 
 
-def _chunks(manifest: str | None, vault: bytes | None) -> PngInfo:
+def _chunks(inside: Inside) -> PngInfo:
     chunks = PngInfo()
-    if manifest is not None:
-        chunks.add_itxt(MANIFEST_KEY, manifest)
-    if vault is not None:
+    if inside.marked:
+        chunks.add_itxt(_XMP_KEYWORD, packet().decode())
+    if inside.manifest is not None:
+        chunks.add_itxt(MANIFEST_KEY, inside.manifest)
+    if inside.vault is not None:
         # Pillow writes it before the pixels, so `embedded_vault` finds it without decoding them.
-        chunks.add(VAULT_CHUNK, vault)
+        chunks.add(VAULT_CHUNK, inside.vault)
     return chunks
 
 
-def _packet(manifest: str) -> bytes:
-    return _PACKET.format(text=escape(manifest)).encode()
+def _packet(inside: Inside) -> bytes | None:
+    """The XMP of a file that has its manifest there; None where there is nothing to say."""
+    mark = MARK if inside.marked else ""
+    if inside.manifest is not None:
+        return packet(_OURS + mark, _MANIFEST.format(text=escape(inside.manifest)))
+    if inside.marked:
+        return packet(mark)
+    return None
 
 
-def _with_xmp(jpeg: bytes, packet: bytes) -> bytes:
+def _with_xmp(jpeg: bytes, inside: Inside) -> bytes:
     """Put XMP behind the start and the JFIF head."""
-    bodies = [_HEAD + packet]
+    whole = _packet(inside)
+    if whole is None:
+        return jpeg
+    bodies = [_HEAD + whole]
     if len(bodies[0]) > _SEGMENT_LIMIT:
-        bodies = _extended(packet)
+        bodies = _extended(whole, MARK if inside.marked else "")
     segments = b""
     for body in bodies:
         # The length counts its own two bytes as well, but not the marker.
         segments += b"\xff\xe1" + (len(body) + 2).to_bytes(2, "big") + body
-    # Past the start-of-image marker, and past a JFIF head, which has to be the first segment.
+    # Past the start-of-image marker, and past the heads that readers want first: JFIF, then EXIF.
     start = 2
-    if jpeg[2:4] == b"\xff\xe0":
-        start += 2 + int.from_bytes(jpeg[4:6], "big")
+    for head in (b"\xff\xe0", b"\xff\xe1"):
+        if jpeg[start : start + 2] == head:
+            start += 2 + int.from_bytes(jpeg[start + 2 : start + 4], "big")
     return jpeg[:start] + segments + jpeg[start:]
 
 
-def _extended(packet: bytes) -> list[bytes]:
-    """A long packet as the bodies of several segments."""
-    digest = hashlib.md5(packet, usedforsecurity=False).hexdigest().upper()
-    bodies = [_HEAD + _EXTENDED.format(digest=digest).encode()]
-    head = _EXTENSION + digest.encode() + len(packet).to_bytes(4, "big")
-    for start in range(0, len(packet), _PART_BYTES):
-        bodies.append(head + start.to_bytes(4, "big") + packet[start : start + _PART_BYTES])
+def _extended(whole: bytes, mark: str) -> list[bytes]:
+    """A long packet as the bodies of several segments; the mark stands in the first too, which every reader reads."""
+    digest = hashlib.md5(whole, usedforsecurity=False).hexdigest().upper()
+    bodies = [_HEAD + packet(_EXTENDED.format(digest=digest) + mark)]
+    head = _EXTENSION + digest.encode() + len(whole).to_bytes(4, "big")
+    for start in range(0, len(whole), _PART_BYTES):
+        bodies.append(head + start.to_bytes(4, "big") + whole[start : start + _PART_BYTES])
     return bodies
 
 

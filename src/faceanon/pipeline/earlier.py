@@ -45,6 +45,8 @@ def admitted(photo: LoadedPhoto, again: bool) -> LoadedPhoto:
 def taken_back(photo: LoadedPhoto, manifest: Manifest, pixels: Pixels) -> LoadedPhoto:
     """The photo after its last anonymization was taken back; one that was anonymized twice carries its first record.
 
+    One that is an original now has no mark.
+
     Args:
         photo: The anonymized photo.
         manifest: Of the last anonymization.
@@ -52,7 +54,7 @@ def taken_back(photo: LoadedPhoto, manifest: Manifest, pixels: Pixels) -> Loaded
     """
     earlier = manifest.earlier
     if earlier is None:
-        return replace(photo, pixels=pixels, manifest=None)
+        return replace(photo, pixels=pixels, manifest=None, marked=False)
     # Recovery is not exact to the pixel, so the picture has a signature of its own.
     earlier = replace(earlier, signature=signature_of(pixels, earlier.layers))
     notes = (*photo.notes, AGAIN)

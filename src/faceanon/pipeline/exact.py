@@ -8,6 +8,7 @@ from pathlib import Path
 from faceanon.errors import UserError
 from faceanon.key import Password, Secret
 from faceanon.manifest import Manifest
+from faceanon.photo.exif import ALL
 from faceanon.photo.file import LoadedPhoto, load_photo, read_manifest, read_vault, write_photo
 from faceanon.photo.metadata import is_lossless
 from faceanon.photo.policy import Policy
@@ -82,7 +83,7 @@ class ExactTask:
             UserError: If it has none, the vault is damaged, or the password is wrong.
         """
         check_exact(self.target, self.output)
-        photo = load_photo(self.source)
+        photo = load_photo(self.source, ALL)
         self.pixels = photo.pixels.shape[0] * photo.pixels.shape[1]
         manifest = read_manifest(photo)
         photo = fitted(photo, manifest, self.force)

@@ -29,7 +29,7 @@ def anonymize_file(
         target: The file to write; PNG and WebP keep pixels exact, JPEG does not.
         password: Files of one object share its salt: the same person becomes the same stranger in all.
         aligned: The picture is itself one aligned square face.
-        output: Quality, where the manifest goes, and whether a vault keeps the original faces.
+        output: Quality, where the manifest goes, whether a vault keeps the original faces, and what metadata stay.
         again: Anonymize also what carries recovery data already, and keep them inside the new ones.
 
     Raises:

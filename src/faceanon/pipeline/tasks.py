@@ -10,6 +10,7 @@ from faceanon.errors import UserError
 from faceanon.key import KdfParameters, Password, Secret
 from faceanon.manifest import Manifest
 from faceanon.photo.align import crop_window
+from faceanon.photo.exif import ALL
 from faceanon.photo.file import LoadedPhoto, load_carried, load_photo, read_manifest, read_vault, write_photo
 from faceanon.photo.metadata import JPEG_QUALITY, WRITABLE, check_suffix, is_lossless
 from faceanon.photo.signature import fitted
@@ -30,6 +31,8 @@ class Output:
         vault: Keep the original faces too, encrypted, for exact recovery.
         carry: Write the manifest also into the lowest bits of the faces' pixels, from which it is read where a file has
             lost its metadata.
+        mark: Say in the file that trained algorithms made a part of the picture (`faceanon.photo.mark`).
+        keep: Kinds of the original's EXIF data that stay, of `faceanon.photo.exif.KINDS`.
 
     Raises:
         UserError: If the quality is out of range.
@@ -39,6 +42,8 @@ class Output:
     sidecar: bool = False
     vault: bool = False
     carry: bool = False
+    mark: bool = True
+    keep: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         if self.quality is not None and not 1 <= self.quality <= 100:
@@ -112,7 +117,7 @@ class AnonymizeTask:
 
     def start(self) -> tuple[Steps, Secret]:
         """Decode the photo and derive the secret; nothing is written yet."""
-        photo = admitted(load_photo(self.source), self.again)
+        photo = admitted(load_photo(self.source, self.output.keep), self.again)
         self._vault = self._earlier_vault(photo)
         # For a vault alone: large photos should not lie in memory twice.
         self._original = photo if self.output.vault else None
@@ -131,7 +136,8 @@ class AnonymizeTask:
             vault = self._sealed(self._original, outcome)
         if self.output.carry:
             self._carry(outcome)
-        write_photo(self.target, outcome.photo, self.output.quality, self.output.sidecar, vault)
+        photo = replace(outcome.photo, marked=self.output.mark)
+        write_photo(self.target, photo, self.output.quality, self.output.sidecar, vault)
         self._original = None
         return replace(outcome, kept=self.output.vault)
 
@@ -194,7 +200,8 @@ class RecoverTask:
 
     def start(self) -> tuple[Steps, Secret]:
         """Decode the photo and read, or make up for, its manifest."""
-        photo = load_photo(self.source)
+        # What `anonymize` kept of the original's EXIF data stays.
+        photo = load_photo(self.source, ALL)
         if photo.manifest is None:
             # Somebody has stripped the metadata, but the pixels may carry the same.
             photo = load_carried(self.source) or photo
@@ -218,7 +225,10 @@ class RecoverTask:
         """Write the recovered photo, and add to the outcome whether its faces had to be detected again."""
         # One that was anonymized twice keeps the vault of the first time.
         vault = None if outcome.photo.manifest is None else read_vault(self.source)
-        write_photo(self.target, outcome.photo, self.output.quality, vault=vault)
+        photo = outcome.photo
+        if self.deniable:
+            photo = replace(photo, marked=False)
+        write_photo(self.target, photo, self.output.quality, vault=vault)
         return replace(outcome, redetected=self._redetected)
 
     def _own(self, photo: LoadedPhoto) -> Manifest:

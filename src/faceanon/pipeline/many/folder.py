@@ -442,7 +442,7 @@ def _agree(outcome: Outcome, job: Job) -> bool:
     photo = outcome.photo
     before = load_photo(job[0]).pixels.astype(int)
     there = load_photo(job[1]).pixels.astype(int)
-    again = decode_bytes(encode(photo.pixels, photo.alpha, photo.icc, None, job[1])).pixels.astype(int)
+    again = decode_bytes(encode(photo.pixels, photo.alpha, photo.icc, job[1])).pixels.astype(int)
     if again.shape != there.shape:
         return False
     # Only what was anonymized is compared: elsewhere every password leaves the original.

@@ -49,6 +49,8 @@ class VideoOptions:
         sidecar: Write what recovery needs beside the video instead of into it.
         probe: Measure what compression costs recovery, on a few faces.
         span: Seconds from the film's beginning between which faces are hidden; None: in all of it.
+        mark: Say in the file that trained algorithms made a part of it (`faceanon.pipeline.video.mark`).
+        keep: `time` and `place`, where the film's recording time and place stay.
     """
 
     follow: TrackOptions = field(default_factory=TrackOptions)
@@ -57,6 +59,8 @@ class VideoOptions:
     sidecar: bool = False
     probe: bool = True
     span: tuple[float, float] | None = None
+    mark: bool = True
+    keep: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -163,7 +167,10 @@ def anonymize_video(
         probe = Probe.of(record, pipeline)
 
     with ExitStack() as stack:
-        writer = stack.enter_context(VideoWriter(target, source, info, options.quality, text if inside else None))
+        comment = text if inside else None
+        writer = stack.enter_context(
+            VideoWriter(target, source, info, options.quality, comment, options.mark, options.keep)
+        )
         codes: CodeWriter | None = None
         # After the video, whose writer makes the folder.
         if sealed:

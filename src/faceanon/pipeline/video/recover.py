@@ -14,6 +14,7 @@ from faceanon.pipeline.video.faces import Change
 from faceanon.pipeline.video.frames import read_info
 from faceanon.pipeline.video.passes import Progress, ignore_face, ignore_frame, mean_identities, silent, write_changed
 from faceanon.pipeline.video.record import read_record
+from faceanon.pipeline.video.tags import KINDS
 from faceanon.pipeline.video.writer import Quality, VideoWriter
 from faceanon.sealed.envelope import WrongPasswordError
 
@@ -76,7 +77,8 @@ def recover_video(
             codes = stack.enter_context(stored_codes(source, record, change.secret))
             change = _with_codes(change, codes, deniable)
         means = mean_identities(source, change, record, progress)
-        writer = stack.enter_context(VideoWriter(target, source, info, quality or Quality(), None))
+        # What `anonymize` kept of the original's tags stays.
+        writer = stack.enter_context(VideoWriter(target, source, info, quality or Quality(), None, keep=KINDS))
         write_changed(source, writer, change, record, means, ignore_face, ignore_frame, progress)
         writer.publish()
     return RecoveredVideo(record.frames, record.tracks, record.faces, shared.encoding)

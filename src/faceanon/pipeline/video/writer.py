@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fractions import Fraction
@@ -21,6 +21,8 @@ from av.video.stream import VideoStream
 from faceanon.errors import UserError
 from faceanon.files import unfinished
 from faceanon.pipeline.video.frames import Frame, VideoInfo, readable, video_of
+from faceanon.pipeline.video.mark import add_mark, holds_mark
+from faceanon.pipeline.video.tags import kept_tags
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,7 @@ class VideoWriter:
     """A new video with the sound and the times of another; whole under its name, or not there at all.
 
     Use as a context; leaving it by an exception leaves nothing behind. Of the other file only sound, times and colour
-    description are taken: no place, no device, no cover picture.
+    description are taken, and what `keep` names: no device, no cover picture.
 
     Args:
         path: The video to write: .mp4, .mov or .mkv.
@@ -73,17 +75,30 @@ class VideoWriter:
         info: Of the template.
         quality: How to write.
         comment: What the file's comment says, or None.
+        marked: Whether the file says that trained algorithms made a part of it, where its format has room for that.
+        keep: `time` and `place`, where the template's recording time and place stay.
 
     Raises:
         UserError: If the sound does not fit the kind of file, or the file cannot be written.
     """
 
-    def __init__(self, path: Path, template: Path, info: VideoInfo, quality: Quality, comment: str | None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        template: Path,
+        info: VideoInfo,
+        quality: Quality,
+        comment: str | None,
+        marked: bool = False,
+        keep: Collection[str] = (),
+    ) -> None:
         self.path = path
         self.template = template
         self.info = info
         self.quality = quality
         self.comment = comment
+        self.marked = marked
+        self.keep = keep
 
     def __enter__(self) -> Self:
         # Opened a second time: sound is read here while somebody else reads the frames.
@@ -106,6 +121,7 @@ class VideoWriter:
     def _prepare(self) -> None:
         if self.comment is not None:
             self._out.metadata["comment"] = self.comment
+        self._out.metadata.update(kept_tags(self._input.metadata, self.keep))
         source = video_of(self._input, self.template)
         codec, pixel_format, options = self.quality.encoder(self.path, self.info.width, self.info.height)
         rate = source.average_rate or source.guessed_rate or Fraction(25)
@@ -179,6 +195,8 @@ class VideoWriter:
             self._out.mux(self._stream.encode(None))
             self._copy_sound(None)
             self._out.close()
+            if self.marked and holds_mark(self.path):
+                add_mark(self.temporary)
         # mkstemp lets only the owner read.
         self.temporary.chmod(0o644)
 

@@ -165,7 +165,7 @@ def encode(
         compression = {"compress_level": PNG_LEVEL, "compress_type": PNG_STRATEGY}
         image.save(data, "PNG", pnginfo=chunks, icc_profile=icc, **compression)
     elif kind == "WEBP":
-        xmp = b"" if manifest is None else _packet(manifest)
+        xmp = b"" if manifest is None else packet(manifest)
         options: dict[str, int] = {"lossless": True}
         if quality is not None:
             options = {"quality": quality}
@@ -178,7 +178,7 @@ def encode(
         image.save(data, "JPEG", quality=quality or JPEG_QUALITY, subsampling=0, icc_profile=icc)
         if manifest is None:
             return data.getvalue()
-        return _with_xmp(data.getvalue(), _packet(manifest))
+        return with_xmp(data.getvalue(), packet(manifest))
     return data.getvalue()
 
 
@@ -268,15 +268,16 @@ def _chunks(manifest: str | None, vault: bytes | None) -> PngInfo:
     return chunks
 
 
-def _packet(manifest: str) -> bytes:
+def packet(manifest: str) -> bytes:
+    """A manifest as XMP."""
     return _PACKET.format(text=escape(manifest)).encode()
 
 
-def _with_xmp(jpeg: bytes, packet: bytes) -> bytes:
-    """Put XMP behind the start and the JFIF head."""
-    bodies = [_HEAD + packet]
+def with_xmp(jpeg: bytes, xmp: bytes) -> bytes:
+    """Put XMP behind the start and the JFIF head of a JPEG file."""
+    bodies = [_HEAD + xmp]
     if len(bodies[0]) > _SEGMENT_LIMIT:
-        bodies = _extended(packet)
+        bodies = _extended(xmp)
     segments = b""
     for body in bodies:
         # The length counts its own two bytes as well, but not the marker.
@@ -288,13 +289,18 @@ def _with_xmp(jpeg: bytes, packet: bytes) -> bytes:
     return jpeg[:start] + segments + jpeg[start:]
 
 
-def _extended(packet: bytes) -> list[bytes]:
-    """A long packet as the bodies of several segments."""
-    digest = hashlib.md5(packet, usedforsecurity=False).hexdigest().upper()
+def is_xmp(body: bytes) -> bool:
+    """Whether the body of a JPEG's segment is XMP, or a part of one that is long."""
+    return body.startswith((_HEAD, _EXTENSION))
+
+
+def _extended(xmp: bytes) -> list[bytes]:
+    """Long XMP as the bodies of several segments."""
+    digest = hashlib.md5(xmp, usedforsecurity=False).hexdigest().upper()
     bodies = [_HEAD + _EXTENDED.format(digest=digest).encode()]
-    head = _EXTENSION + digest.encode() + len(packet).to_bytes(4, "big")
-    for start in range(0, len(packet), _PART_BYTES):
-        bodies.append(head + start.to_bytes(4, "big") + packet[start : start + _PART_BYTES])
+    head = _EXTENSION + digest.encode() + len(xmp).to_bytes(4, "big")
+    for start in range(0, len(xmp), _PART_BYTES):
+        bodies.append(head + start.to_bytes(4, "big") + xmp[start : start + _PART_BYTES])
     return bodies
 
 

@@ -124,8 +124,7 @@ def test_compressed_pixels_stay_byte_by_byte(faceanon):
     faceanon("rekey", "h.png", "r.png", *OLD, *TO_BOTH)
     parts = []
     for name in ("h.png", "r.png"):
-        with open(name, "rb") as file:
-            data = file.read()
+        data = Path(name).read_bytes()
         parts.append(data[data.index(b"IDAT") :])
     assert parts[0] == parts[1]
 
@@ -148,8 +147,7 @@ def test_nothing_of_the_old_key_stays(faceanon):
     assert not set(old.codes) & set(new.codes)
     assert new.layers == old.layers
     assert new.signature == old.signature
-    with open("r.png", "rb") as file:
-        assert old.salt.hex().encode() not in file.read()
+    assert old.salt.hex().encode() not in Path("r.png").read_bytes()
 
 
 def manifest_of_name(name):
@@ -240,16 +238,14 @@ def test_a_model_whose_key_made_the_pixels_is_refused(faceanon, tmp_path):
 
 def test_a_damaged_file_is_one_line(faceanon):
     hidden(faceanon, "h.png", *OLD)
-    with open("h.png", "rb") as file:
-        data = file.read()
+    data = Path("h.png").read_bytes()
     code = json.loads(manifest_of_name("h.png").to_json())["codes"][0].encode()
     place = data.index(code) + 40
     for name, changed in (
         ("cut.png", data[: len(data) // 2]),
         ("code.png", data[:place] + (b"A" if data[place : place + 1] != b"A" else b"B") + data[place + 1 :]),
     ):
-        with open(name, "wb") as file:
-            file.write(changed)
+        Path(name).write_bytes(changed)
         refused(faceanon("rekey", name, "r.png", *OLD, *TO_BOTH), name)
 
 
@@ -269,7 +265,7 @@ def test_a_folder_names_what_it_does_not_do(faceanon, tmp_path):
 
 
 def test_a_hundred_photos_in_ten_seconds(faceanon, backbone, tmp_path):
-    """The figure of the project: equal pixels, the old key refused, either of two recipients opens, a third does not."""
+    """Equal pixels, the old key refused, either of two recipients opens, a third does not."""
     (tmp_path / "in").mkdir()
     pipe = Pipeline(backbone, FixedDetector(ALONE))
     # As a folder's run does: one salt for all. Argon2id at its full cost.

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from faceanon.errors import UserError
-from faceanon.key import KdfParameters, Password, Secret
+from faceanon.key import Password, Secret
 from faceanon.manifest import CropGeometry, HiddenFace, Manifest
 from faceanon.photo import vault as module
 from faceanon.photo.file import load_photo, read_vault

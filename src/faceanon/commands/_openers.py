@@ -69,9 +69,14 @@ class OpenOptions:
         """
         from faceanon.sealed.identity_file import is_protected
 
-        if self.identity is not None and not is_protected(Path(self.identity)):
-            return None
-        return self.password
+        if self.identity is None:
+            return self.password
+        file = Path(self.identity)
+        protected = self.password.named
+        # A pipe can be read only once, so what is in it is seen later.
+        if not file.exists() or file.is_file():
+            protected = is_protected(file)
+        return self.password if protected else None
 
 
 def add_recipient_argument(parser: argparse._ActionsContainer) -> None:

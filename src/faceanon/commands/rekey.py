@@ -14,6 +14,7 @@ Exit code: 0 all done, 2 wrong usage or input (nothing is written), 3 a folder i
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -67,9 +68,15 @@ class RekeyOptions:
     new_password_env: str | None
     new_password_file: str | None
 
+    @classmethod
+    def of(cls, args: argparse.Namespace) -> RekeyOptions:
+        """From what argparse read."""
+        password = typed(PasswordOptions, args)
+        return typed(cls, args, open=typed(OpenOptions, args, password=password))
+
 
 @dataclass
-class Done:
+class Finished:
     """What was done so far."""
 
     photos: int = 0
@@ -98,12 +105,11 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         UserError: If an argument or the key is unusable, or the file, or every file of a folder, cannot be done.
     """
-    password = typed(PasswordOptions, args)
-    options = typed(RekeyOptions, args, open=typed(OpenOptions, args, password=password))
+    options = RekeyOptions.of(args)
     quiet_pictures()
     _check_new(options)
     recipients = recipients_of(options.to or ())
-    done = Done()
+    done = Finished()
     jobs = _jobs(options, done)
     old = opening(options.open)
     new = _new(options, recipients)
@@ -132,13 +138,16 @@ def _new(options: RekeyOptions, recipients: list[str]) -> Openers:
         if not sys.stdin.isatty():
             raise UserError("no terminal to ask for the new password on; give --new-password-file FILE")
         password = Password(from_terminal("New password", confirm=True))
+    elif options.new_password_env is not None and options.new_password_env not in os.environ:
+        # The name is not shown: somebody may have typed the password itself.
+        raise UserError("the environment variable that --new-password-env names is not set; export it first")
     elif options.new_password_env is not None or options.new_password_file is not None:
         source = PasswordOptions(options.new_password_env, options.new_password_file, None, None)
         password = password_of(source, confirm=False)
     return Openers(password, recipients)
 
 
-def _jobs(options: RekeyOptions, done: Done) -> list[Job]:
+def _jobs(options: RekeyOptions, done: Finished) -> list[Job]:
     """Which file becomes which; files of a folder that cannot be done go into `done`.
 
     Raises:
@@ -180,7 +189,7 @@ def _check_output(source: Path, target: Path, overwrite: bool) -> None:
         check_beside(target)
 
 
-def _work(jobs: list[Job], old: Openers, new: Openers, done: Done, stop: bool) -> None:
+def _work(jobs: list[Job], old: Openers, new: Openers, done: Finished, stop: bool) -> None:
     """Do all files.
 
     Raises:
@@ -220,7 +229,7 @@ def _progress(files: int) -> Iterator[Callable[[], object]]:
         yield lambda: bar.advance(task)
 
 
-def _report(options: RekeyOptions, new: Openers, done: Done) -> int:
+def _report(options: RekeyOptions, new: Openers, done: Finished) -> int:
     for note in done.notes:
         print(f"note: {note}")
     for failure in done.failures:

@@ -21,6 +21,7 @@ FLOORS = {
     "compat": "private names of torch and Lightning",
     "types": "codes, branches, batches of faces",
     "key": "passwords, secrets, salts",
+    "lock": "what a file says of its key",
     "manifest": "what an anonymized photo says of itself",
     "quantised": "weights in few bits",
     "packed": "safetensors in Huffman code",

@@ -10,10 +10,12 @@ from collections.abc import Sequence
 from faceanon.errors import NO_ROOM, RunError, UserError
 
 TRAINING = ("fit", "validate", "test", "predict")
-WITH_SUBCOMMANDS = ("report", "weights")
+WITH_SUBCOMMANDS = ("keys", "report", "weights")
 COMMANDS = {
     "anonymize": "replace the faces of a photo or of a folder of photos",
-    "recover": "bring the faces back with the password",
+    "recover": "bring the faces back with the password, or as a recipient",
+    "keys": "make the keys of a recipient, who opens files without a password",
+    "rekey": "change who opens anonymized photos and films, without touching a pixel",
     "web": "try both on a web page of this machine (extra `web`)",
     "inspect": "show what an anonymized file says of itself",
     "doctor": "say what is installed, what is missing, and what that would enable",

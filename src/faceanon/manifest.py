@@ -11,16 +11,19 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 from faceanon.errors import UserError
 from faceanon.key import KdfParameters
+from faceanon.lock import AGE_BEGINNING, Lock, WrappedKey
 
-MANIFEST_VERSION = 4
+MANIFEST_VERSION = 5
 MAX_FACES = 10_000
 MAX_CODE_BYTES = 65_536  # of one face
 MAX_CODES_BYTES = 2_800_000  # of all together: with them a manifest still fits where sidecars are read
 MAX_SIGNATURE_BYTES = 4096
+MAX_RECIPIENTS_BYTES = 16_384  # of the key, sealed for a hundred of them
+PASSWORD_BYTES = 60  # of the key, sealed for a password
 MOST_RECORDS = 8  # inside each other
 MAX_SIDE = 1 << 17
 _HEX = re.compile(r"[0-9a-f]*")
@@ -136,7 +139,8 @@ class Manifest:
         height: Height of the photo in pixels.
         layers: Faces in the order they were pasted. Squares of one layer do not touch; recovery takes the layers
             backwards, so that overlapping faces come back.
-        salt: Salt of the password, or None when the caller keeps the secret himself.
+        salt: Salt of the password, or None where none opens it: it is for recipients alone, or the caller keeps the
+            secret himself.
         kdf: Cost of the key derivation, or None with `salt`.
         hidden: Faces that were hidden for good, so that nothing brings them back.
         encoding: How the picture was written, for people to read, such as `PNG` or `JPEG 95`.
@@ -144,6 +148,7 @@ class Manifest:
             are encrypted, and tell nothing to who lacks the password.
         signature: What the anonymized picture looks like, coarsely (`faceanon.photo.signature`); empty: unknown.
         earlier: The record of the picture before it was anonymized once more, or None.
+        wrapped: The key of the file, sealed for those who may open it; None where the password gives the key itself.
 
     Examples:
         >>> from faceanon.manifest import CropGeometry, Manifest
@@ -155,7 +160,7 @@ class Manifest:
         True
         >>> Manifest.from_json("{}")
         Traceback (most recent call last):
-        faceanon.errors.UserError: manifest: version None is unknown here; this faceanon reads 4
+        faceanon.errors.UserError: manifest: version None is unknown here; this faceanon reads 5
     """
 
     method: str
@@ -172,6 +177,16 @@ class Manifest:
     codes: tuple[bytes, ...] = ()
     signature: bytes = b""
     earlier: Manifest | None = None
+    wrapped: WrappedKey | None = None
+
+    @property
+    def lock(self) -> Lock:
+        """For whom the file opens."""
+        return Lock(self.salt, self.kdf, self.wrapped)
+
+    def locked(self, lock: Lock) -> Manifest:
+        """The same record for those whom `lock` says."""
+        return replace(self, salt=lock.salt, kdf=lock.kdf, wrapped=lock.wrapped)
 
     @property
     def faces(self) -> int:
@@ -223,6 +238,7 @@ class Manifest:
             "codes": codes,
             "signature": base64.b64encode(self.signature).decode(),
             "earlier": None,
+            "wrapped": None,
         }
         if self.salt is not None:
             values["salt"] = self.salt.hex()
@@ -230,6 +246,11 @@ class Manifest:
             values["kdf"] = self.kdf.to_dict()
         if self.earlier is not None:
             values["earlier"] = self.earlier._to_dict()
+        if self.wrapped is not None:
+            values["wrapped"] = {
+                "recipients": base64.b64encode(self.wrapped.recipients).decode(),
+                "password": base64.b64encode(self.wrapped.password).decode(),
+            }
         return values
 
     @classmethod
@@ -253,10 +274,7 @@ class Manifest:
         values = _entries(given)
         hidden = _hidden(values["hidden"])
         layers = _layers(values["layers"], len(hidden))
-        salt = values["salt"]
-        kdf = values["kdf"]
-        if (salt is None) != (kdf is None):
-            raise UserError("manifest: salt and kdf must be given together")
+        lock = _lock(values)
         count = 0
         for layer in layers:
             count += len(layer)
@@ -268,8 +286,9 @@ class Manifest:
             width=_integer(values, "width", 1, MAX_SIDE),
             height=_integer(values, "height", 1, MAX_SIDE),
             layers=layers,
-            salt=None if salt is None else _hex(salt, "salt", 16),
-            kdf=None if kdf is None else KdfParameters.from_dict(kdf),
+            salt=lock.salt,
+            kdf=lock.kdf,
+            wrapped=lock.wrapped,
             hidden=hidden,
             encoding=_text(values, "encoding"),
             codes=_codes(values["codes"], count),
@@ -318,6 +337,37 @@ def _hex(value: object, name: str, count: int) -> bytes:
     if not isinstance(value, str) or len(value) != 2 * count or not _HEX.fullmatch(value):
         raise UserError(f"manifest: {name} must be {2 * count} hex digits, not {value!r:.40}")
     return bytes.fromhex(value)
+
+
+def _lock(values: Mapping[str, object]) -> Lock:
+    salt = values["salt"]
+    kdf = values["kdf"]
+    if (salt is None) != (kdf is None):
+        raise UserError("manifest: salt and kdf must be given together")
+    wrapped = _wrapped(values["wrapped"])
+    # A salt without a password to it would say that there is one.
+    if wrapped is not None and bool(wrapped.password) != (salt is not None):
+        raise UserError("manifest: a key that is sealed for a password must come with its salt, and no other")
+    return Lock(
+        None if salt is None else _hex(salt, "salt", 16),
+        None if kdf is None else KdfParameters.from_dict(kdf),
+        wrapped,
+    )
+
+
+def _wrapped(value: object) -> WrappedKey | None:
+    if value is None:
+        return None
+    if not isinstance(value, Mapping) or set(value) != {"password", "recipients"}:
+        raise UserError("manifest: a sealed key must have exactly password, recipients")
+    wrapped = WrappedKey(
+        _base64(value["recipients"], "the key sealed for recipients", 0, MAX_RECIPIENTS_BYTES),
+        _base64(value["password"], "the key sealed for a password", 0, PASSWORD_BYTES),
+    )
+    for_recipients = wrapped.recipients.startswith(AGE_BEGINNING) and wrapped.count > 0
+    if not for_recipients or len(wrapped.password) not in (0, PASSWORD_BYTES):
+        raise UserError("manifest: the sealed key is damaged; give the file as it was written")
+    return wrapped
 
 
 def _layers(value: object, hidden: int) -> tuple[tuple[CropGeometry, ...], ...]:

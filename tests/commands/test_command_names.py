@@ -17,6 +17,7 @@ OPTIONS = {
     "demo": [],
     "export": ["--onnx", "out"],
     "inspect": ["a.png"],
+    "rekey": ["in.png", "out.png"],
     "web": [],
     "zoo": [],
     "report.compare": ["a"],
@@ -57,7 +58,7 @@ def test_every_argument_is_a_field_and_every_field_an_argument(name):
 
 
 def test_the_table_above_names_every_command():
-    named = {name for name in cli.COMMANDS if name not in ("doctor", "evaluate", "report", "weights")}
+    named = {name for name in cli.COMMANDS if name not in ("doctor", "evaluate", "keys", "report", "weights")}
     assert set(OPTIONS) == named | {f"report.{name}" for name in REPORTS}
 
 

@@ -170,7 +170,7 @@ def test_on_the_command_line(pipe, photo, tmp_path, monkeypatch, capsys):
     assert cli.main(["inspect", names[2]]) == 0
     assert "2 times" in capsys.readouterr().out
     assert cli.main(["inspect", "--json", names[2]]) == 0
-    assert json.loads(capsys.readouterr().out)["earlier"]["version"] == 4
+    assert json.loads(capsys.readouterr().out)["earlier"]["version"] == 5
     assert cli.main(["recover", names[2], names[3], *word]) == 0
     assert "recover the result again" in capsys.readouterr().out.replace("\n", " ")
     assert cli.main(["recover", names[3], names[4], *word]) == 0

@@ -134,7 +134,7 @@ def add_file_arguments(parser: argparse.ArgumentParser, what: str, output_needed
         "--quality",
         type=int,
         metavar="1-100",
-        help="of JPEG (default: 95) and WebP (default: exact). Less quality, less exact recovery",
+        help="of JPEG (default: 95) and WebP (exact); less recovers less",
     )
 
 

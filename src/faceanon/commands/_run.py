@@ -23,10 +23,10 @@ from faceanon.commands._video import told_to
 from faceanon.errors import NoRoomError, UserError
 
 if TYPE_CHECKING:
-    from faceanon.key import Password
     from faceanon.pipeline.many.folder import FilmOutcome, FolderPlan, FolderRun, MakeFilm, MakeTask
     from faceanon.pipeline.photo import Pipeline
     from faceanon.pipeline.steps import Outcome
+    from faceanon.sealed.openers import Openers
 
 LEFT_OUT = 3  # exit code
 DEVICES = ("cpu", "cuda")  # of which several processes can each have one
@@ -133,7 +133,7 @@ def quiet_pictures() -> None:
     warnings.filterwarnings("ignore", module=r"PIL\.")
 
 
-def check_shares(files: FileOptions, password: PasswordOptions, folder: bool) -> None:
+def check_shares(files: FileOptions, password: PasswordOptions | None, folder: bool) -> None:
     """Refuse what cannot be shared, before anything is started.
 
     Raises:
@@ -151,12 +151,12 @@ def check_shares(files: FileOptions, password: PasswordOptions, folder: bool) ->
         raise UserError(
             f"--devices and --nodes give out the devices themselves: --device cpu or cuda, not {files.device}"
         )
-    if password.asks:
+    if password is not None and password.asks:
         raise UserError(
             "several processes cannot ask for a password; set FACEANON_PASSWORD, or give --password-env NAME or "
             "--password-file FILE"
         )
-    if password.pipe:
+    if password is not None and password.pipe:
         raise UserError(
             "several processes cannot read the password from one pipe; set FACEANON_PASSWORD, or let --password-file "
             "name a file on the disk"
@@ -164,7 +164,7 @@ def check_shares(files: FileOptions, password: PasswordOptions, folder: bool) ->
 
 
 def prepare_folder(
-    files: FileOptions, password: PasswordOptions, whole: Plan, settings: Mapping[str, Any]
+    files: FileOptions, password: PasswordOptions | None, whole: Plan, settings: Mapping[str, Any]
 ) -> FolderPlan | None:
     """Check the arguments of a run over a folder, before a password is asked for; None where IN is one photo.
 
@@ -196,7 +196,7 @@ def run_jobs(
     whole: Plan,
     folder: FolderPlan | None,
     pipeline: Pipeline,
-    password: Password,
+    openers: Openers,
     make: MakeTask,
     film: MakeFilm,
     verb: str,
@@ -208,8 +208,8 @@ def run_jobs(
         whole: Which file becomes which.
         folder: The run, as `prepare_folder` gives it.
         pipeline: The model.
-        password: Whose faces.
-        make: Makes the task of a photo; salt and cost are the password's own where they are None.
+        openers: For whom, or with what.
+        make: Makes the task of a photo; salt and cost are those of `openers` where they are None.
         film: Does a film.
         verb: What is done, in the past tense.
 
@@ -222,7 +222,7 @@ def run_jobs(
     from faceanon.pipeline.tasks import run_task
 
     if folder is not None:
-        return _run_folder(files, whole, folder, pipeline, password, make, film, verb)
+        return _run_folder(files, whole, folder, pipeline, openers, make, film, verb)
     tally = Tally()
     tally.notes = [*whole.notes]
     # A single photo draws a salt of its own; only a folder has one to share.
@@ -237,7 +237,7 @@ def _run_folder(
     whole: Plan,
     plan: FolderPlan,
     pipeline: Pipeline,
-    password: Password,
+    openers: Openers,
     make: MakeTask,
     film: MakeFilm,
     verb: str,
@@ -250,7 +250,7 @@ def _run_folder(
     from faceanon.pipeline.many.engine import usual_workers
     from faceanon.pipeline.many.folder import FolderRun
 
-    run = FolderRun(plan, pipeline, password, make, files.workers or usual_workers(), film)
+    run = FolderRun(plan, pipeline, openers, make, files.workers or usual_workers(), film)
     tally = Tally(before=run.before)
     stop = files.on_error == "stop"
     if files.shared:

@@ -70,8 +70,12 @@ class PasswordOptions:
         return file.exists() and not file.is_file() and not file.is_dir()
 
 
-def add_password_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options that name a source; without one it is the usual variable, else the terminal."""
+def add_password_arguments(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+    """Add the options that name a source; without one it is the usual variable, else the terminal.
+
+    Returns:
+        Their group.
+    """
     group = parser.add_argument_group(
         "password",
         f"By default {USUAL_VARIABLE} of the environment is read; where it is not set, the terminal asks. Words on a "
@@ -90,8 +94,9 @@ def add_password_arguments(parser: argparse.ArgumentParser) -> None:
         "--insecure-password",
         metavar="TEXT",
         type=_Typed,
-        help="the password itself, for all to see who may list processes; for tests",
+        help="the password, for all who list processes; for tests",
     )
+    return group
 
 
 def check_password(files: FileOptions, source: PasswordOptions) -> None:
@@ -152,6 +157,31 @@ def read_password(
     # Here, since it imports numpy: `--help` would take half as long again.
     from faceanon.key import Password
 
+    return Password(_text(env, file, confirm, keyring, insecure, "Password"))
+
+
+def passphrase_of(source: PasswordOptions, confirm: bool, what: str) -> str:
+    """The words that protect an identity, from where passwords come from.
+
+    Args:
+        source: Which source it is.
+        confirm: Ask twice on the terminal.
+        what: What the terminal asks for.
+
+    Raises:
+        UserError: As `read_password`.
+    """
+    typed = None if source.insecure_password is None else source.insecure_password.text
+    text = _text(source.password_env, source.password_file, confirm, source.password_keyring, typed, what)
+    if not text:
+        raise UserError("the passphrase is empty; give at least one character")
+    return text
+
+
+def _text(
+    env: str | None, file: str | None, confirm: bool, keyring: str | None, insecure: str | None, what: str
+) -> str:
+    """The words from their one source; see `read_password`."""
     given = []
     for name, value in zip(SOURCES, (env, file, keyring, insecure), strict=True):
         if value is not None:
@@ -159,23 +189,23 @@ def read_password(
     if len(given) > 1:
         raise UserError(f"give either {' or '.join(given)}, not both")
     if env is not None:
-        return Password(_from_environment(env))
+        return _from_environment(env)
     if file is not None:
-        return Password(_from_file(Path(file)))
+        return _from_file(Path(file))
     if keyring is not None:
-        return Password(_from_keyring(keyring))
+        return _from_keyring(keyring)
     if insecure is not None:
         print("faceanon: a password on the command line shows in process lists and histories", file=sys.stderr)
-        return Password(insecure)
+        return insecure
     usual = _usual()
     if usual is not None:
-        return Password(usual)
+        return usual
     if not sys.stdin.isatty():
         raise UserError(
             f"no password and no terminal to ask on; set {USUAL_VARIABLE}, or give --password-env NAME or "
             "--password-file FILE"
         )
-    return Password(_from_terminal(confirm))
+    return from_terminal(what, confirm)
 
 
 def _from_environment(name: str) -> str:
@@ -222,12 +252,21 @@ def _from_keyring(name: str) -> str:
     return text
 
 
-def _from_terminal(confirm: bool) -> str:
+def from_terminal(what: str, confirm: bool) -> str:
+    """Words that are typed and not shown.
+
+    Args:
+        what: What is asked for.
+        confirm: Ask twice.
+
+    Raises:
+        UserError: If nothing was typed, or two different things.
+    """
     try:
-        text = getpass.getpass("Password: ")
+        text = getpass.getpass(f"{what}: ")
         again = getpass.getpass("Again: ") if confirm else text
     except EOFError:
-        raise UserError("no password was typed") from None
+        raise UserError(f"no {what.lower()} was typed") from None
     if text != again:
-        raise UserError("the two passwords differ; start again")
+        raise UserError("the two differ; start again")
     return text

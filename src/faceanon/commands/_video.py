@@ -17,11 +17,11 @@ from faceanon.commands._files import FileOptions, check_target
 from faceanon.errors import UserError
 
 if TYPE_CHECKING:
-    from faceanon.key import Password
     from faceanon.pipeline.many.folder import FilmOutcome, MakeFilm, Told
     from faceanon.pipeline.photo import Pipeline
     from faceanon.pipeline.video.anonymize import VideoOptions, VideoOutcome
     from faceanon.pipeline.video.writer import Quality
+    from faceanon.sealed.openers import Openers
 
 SUFFIXES = frozenset({".avi", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".mts", ".ts", ".webm", ".wmv"})
 OUTPUTS = frozenset({".mkv", ".mov", ".mp4"})
@@ -188,7 +188,7 @@ def add_video_arguments(parser: argparse.ArgumentParser, follow: bool) -> None:
         "--crf",
         type=int,
         metavar="N",
-        help="0 (best, largest) to 40; recovery needs good quality (default: 10)",
+        help="0 (best, largest, recovers best) to 40 (default: 10)",
     )
     if follow:
         group.add_argument(
@@ -196,7 +196,7 @@ def add_video_arguments(parser: argparse.ArgumentParser, follow: bool) -> None:
             nargs=2,
             type=seconds,
             metavar=("TIME", "TIME"),
-            help="hide faces in this part only, as in 0:30 1:15; beyond it they are shown",
+            help="hide faces in this part only, as in 0:30 1:15",
         )
         group.add_argument(
             "--strict",
@@ -291,7 +291,7 @@ def anonymize_one(
     metadata: MetadataOptions,
     paths: tuple[Path, Path],
     pipeline: Pipeline,
-    password: Password,
+    openers: Openers,
 ) -> int:
     """Anonymize a video and say what was done; 1 if `--strict` refused."""
     from faceanon.pipeline.video.anonymize import UncoveredError, anonymize_video
@@ -300,7 +300,7 @@ def anonymize_one(
     options = _options(quality, follow, metadata)
     try:
         with _progress() as told:
-            outcome = anonymize_video(pipeline, *paths, password, options, told)
+            outcome = anonymize_video(pipeline, *paths, openers, options, told)
     except UncoveredError as error:
         # Exit code 1, not 2: neither the video nor an option is wrong.
         print(f"faceanon: {error}; raise --max-gap, or leave --strict away and look there", file=sys.stderr)
@@ -320,13 +320,13 @@ def film_anonymizer(
 ) -> MakeFilm:
     """What anonymizes the films of a folder, one after another."""
 
-    def film(source: Path, target: Path, password: Password, told: Told) -> FilmOutcome:
+    def film(source: Path, target: Path, openers: Openers, told: Told) -> FilmOutcome:
         from faceanon.pipeline.many.folder import FilmOutcome
         from faceanon.pipeline.video.anonymize import UncoveredError, anonymize_video, describe_missing
 
         options = _options(quality, follow, metadata)
         try:
-            outcome = anonymize_video(pipeline, source, target, password, options, told)
+            outcome = anonymize_video(pipeline, source, target, openers, options, told)
         except UncoveredError as error:
             raise UserError(str(error)) from error
         tracks = tuple(report.track for report in outcome.tracks)
@@ -348,24 +348,24 @@ def film_anonymizer(
 def film_recoverer(quality: QualityOptions, deniable: bool, pipeline: Pipeline) -> MakeFilm:
     """What recovers the films of a folder, as `film_anonymizer`."""
 
-    def film(source: Path, target: Path, password: Password, told: Told) -> FilmOutcome:
+    def film(source: Path, target: Path, openers: Openers, told: Told) -> FilmOutcome:
         from faceanon.pipeline.many.folder import FilmOutcome
         from faceanon.pipeline.video.recover import recover_video
 
-        done = recover_video(pipeline, source, target, password, quality_of(quality), told, deniable)
+        done = recover_video(pipeline, source, target, openers, quality_of(quality), told, deniable)
         return FilmOutcome(source, done.tracks, done.frames)
 
     return film
 
 
 def recover_one(
-    quality: QualityOptions, deniable: bool, paths: tuple[Path, Path], pipeline: Pipeline, password: Password
+    quality: QualityOptions, deniable: bool, paths: tuple[Path, Path], pipeline: Pipeline, openers: Openers
 ) -> int:
     """Recover a video and say what was done."""
     from faceanon.pipeline.video.recover import recover_video
 
     with _progress() as told:
-        done = recover_video(pipeline, *paths, password, quality_of(quality), told, deniable)
+        done = recover_video(pipeline, *paths, openers, quality_of(quality), told, deniable)
     if deniable:
         _say(f"note: {UNMARKED}")
     _say(

@@ -1,12 +1,13 @@
 """Replace every face of a photo, a video or a folder of them by a stranger's.
 
-The same password brings the faces back (`faceanon recover`). The output carries
-what recovery needs besides (keep it as it is), and a mark: made in part by AI.
+The same password, or a recipient, brings them back (`faceanon recover`). Keep
+the output as it is: it carries what recovery needs, and a mark: made in part by
+AI. EXIF data are not copied unless --keep-metadata names them.
 
   faceanon anonymize party.jpg party_anon.png
   faceanon anonymize party.jpg party_anon.png --exclude 2   # face 2 stays
   faceanon anonymize photos/ hidden/ --same-stranger      # one for each person
-  FACEANON_PW=... faceanon anonymize photos/ hidden/ --password-env FACEANON_PW
+  faceanon anonymize photos/ hidden/ --to anna.key.pub     # no password
   faceanon anonymize party.mp4 party_anon.mp4 --strict       # or fails
 
 A face that is not found stays as it is: look at the results before you publish.
@@ -25,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from faceanon.commands._files import MANY, FileOptions, add_file_arguments, add_rare_file_arguments, load_pipeline
 from faceanon.commands._folder import look_into, plan
+from faceanon.commands._openers import SealOptions, add_recipient_argument, recipients_of, sealing
 from faceanon.commands._people import (
     PeopleChoice,
     PeopleOptions,
@@ -34,7 +36,7 @@ from faceanon.commands._people import (
     people_of,
 )
 from faceanon.commands._run import LEFT_OUT, check_shares, prepare_folder, quiet_pictures, run_jobs
-from faceanon.commands._secret import PasswordOptions, add_password_arguments, check_password, password_of
+from faceanon.commands._secret import PasswordOptions, add_password_arguments, check_password
 from faceanon.commands._typed import typed
 from faceanon.commands._video import (
     FollowOptions,
@@ -69,7 +71,7 @@ class AnonymizeOptions:
         video: How a video is written.
         follow: How faces are followed through a video.
         metadata: What a result carries beside its pixels.
-        password: Where the password comes from.
+        seal: Who opens the result.
         vault: Whether the original faces are kept, encrypted.
         carry: `pixels`: the recovery data go into the pixels too; None: they do not.
         again: Whether photos that carry recovery data already are anonymized once more.
@@ -88,7 +90,7 @@ class AnonymizeOptions:
     video: QualityOptions
     follow: FollowOptions
     metadata: MetadataOptions
-    password: PasswordOptions
+    seal: SealOptions
     vault: bool
     carry: str | None
     again: bool
@@ -109,6 +111,7 @@ class AnonymizeOptions:
             UserError: An option was typed that fits photos or videos only, and IN is of the other kind.
         """
         args = settled(args)
+        seal = typed(SealOptions, args, password=typed(PasswordOptions, args))
         return typed(
             cls,
             args,
@@ -117,7 +120,7 @@ class AnonymizeOptions:
             video=typed(QualityOptions, args),
             follow=typed(FollowOptions, args),
             metadata=typed(MetadataOptions, args),
-            password=typed(PasswordOptions, args),
+            seal=seal,
         )
 
     def choices(self) -> tuple[PeopleChoice, PeopleChoice]:
@@ -151,7 +154,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     _add_face_arguments(parser)
     add_video_arguments(parser, follow=True)
-    add_password_arguments(parser)
+    add_recipient_argument(add_password_arguments(parser))
     _add_rare_arguments(parser)
 
 
@@ -182,7 +185,7 @@ def _add_face_arguments(parser: argparse.ArgumentParser) -> None:
         "--no-redraw",
         dest="redraw",
         action="store_false",
-        help="leave faces as they are put on: some 60 %% of the time, less natural",
+        help="do not redraw faces: 60 %% of the time, less natural",
     )
     group.add_argument("--aligned", action="store_true", help="pictures are aligned faces (FFHQ): detect nothing")
 
@@ -206,7 +209,7 @@ def _add_rare_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--detector",
         metavar="NAME",
-        help="yunet, mtcnn, or the file of an SCRFD network (default: yunet)",
+        help="yunet, mtcnn, or an SCRFD file (default: yunet)",
     )
     add_rare_video_arguments(group, follow=True)
 
@@ -226,8 +229,15 @@ def run(args: argparse.Namespace) -> int:
     if options.same_stranger and (options.list_faces or not files.source.is_dir()):
         raise UserError("--same-stranger is for a folder of photos that is to be anonymized; leave it away")
     options.metadata.check(film=is_video(files.input))
-    if not options.list_faces:
-        check_password(files, options.password)
+    if options.same_stranger and options.seal.source is None:
+        raise UserError(
+            "--same-stranger with --to needs a secret that you keep, since it chooses the strangers; give also "
+            "--password-file FILE, which opens the photos too"
+        )
+    if options.seal.to:
+        recipients_of(options.seal.to)
+    if not options.list_faces and options.seal.source is not None:
+        check_password(files, options.seal.source)
     from faceanon.pipeline.process import one_core_for_numpy
 
     quiet_pictures()
@@ -241,11 +251,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _video(options: AnonymizeOptions, policy: Policy) -> int:
-    check_shares(options.files, options.password, folder=False)
+    check_shares(options.files, options.seal.source, folder=False)
     paths = check_video(options.files)
-    password = password_of(options.password, confirm=True)
+    openers = sealing(options.seal)
     pipeline = _pipeline(options, policy)
-    return anonymize_one(options.video, options.follow, options.metadata, paths, pipeline, password)
+    return anonymize_one(options.video, options.follow, options.metadata, paths, pipeline, openers)
 
 
 def _photos(options: AnonymizeOptions, policy: Policy) -> int:
@@ -261,18 +271,18 @@ def _photos(options: AnonymizeOptions, policy: Policy) -> int:
     for _, target in whole.jobs:
         output.encoding(target)
     _leave_films(options, whole)
-    folder = prepare_folder(files, options.password, whole, _settings(options))
+    folder = prepare_folder(files, options.seal.source, whole, _settings(options))
     # Once all arguments are known to be right, and before the model, which takes longer than a typing error should.
-    password = password_of(options.password, confirm=True)
+    openers = sealing(options.seal)
     pipeline = _pipeline(options, policy, MANY if whole.films else len(whole.jobs))
     if options.same_stranger:
         casting(pipeline)  # says at once if the model has no cast
 
     def make(photo: Path, file: Path, salt: bytes | None, kdf: KdfParameters | None) -> Task:
-        return AnonymizeTask(pipeline, photo, file, password, salt, kdf, options.aligned, output, options.again)
+        return AnonymizeTask(pipeline, photo, file, openers, salt, kdf, options.aligned, output, options.again)
 
     film = film_anonymizer(options.video, options.follow, metadata, pipeline)
-    return run_jobs(files, whole, folder, pipeline, password, make, film, "anonymized")
+    return run_jobs(files, whole, folder, pipeline, openers, make, film, "anonymized")
 
 
 def _leave_films(options: AnonymizeOptions, whole: Plan) -> None:
@@ -313,6 +323,7 @@ def _settings(options: AnonymizeOptions) -> dict[str, Any]:
         "again": options.again,
         "face_size": options.face_size,
         "redraw": options.redraw,
+        "to": options.seal.settings(),
         "select": select.settings(),
         "exclude": exclude.settings(),
         "films": {**asdict(options.video), **asdict(options.follow)},

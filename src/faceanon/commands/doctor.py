@@ -33,6 +33,7 @@ NEEDED = {
     "argon2-cffi": "passwords",
     "cryptography": "sealed codes, the vault, the scrambled region",
     "constriction": "sealed codes",
+    "pyrage": "recipients",
     "onnxruntime": "face detection in photographs; networks in ONNX files",
     "opencv-python": "face detection in photographs",
     "rich": "progress and tables",

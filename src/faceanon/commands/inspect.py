@@ -6,7 +6,8 @@
 
 What lies beside a file (NAME.faceanon.json) is found by itself.
 
-Everything shown is public: whoever has the file can read it. It tells nothing of who was in the photo.
+Everything shown is public: whoever has the file can read it. It tells nothing of who was in the photo, and of
+recipients how many there are, not who they are.
 Exit code: 0 shown, 2 a file carries no faceanon data or cannot be read (the others are shown all the same).
 """
 
@@ -24,6 +25,7 @@ from faceanon.commands._video import is_video
 from faceanon.errors import UserError
 
 if TYPE_CHECKING:
+    from faceanon.key import KdfParameters
     from faceanon.manifest import Manifest
 
 
@@ -99,7 +101,7 @@ def _shown_video(path: Path, as_json: bool) -> str:
     if path.is_file() and is_marked(path):
         rows["mark"] = MARKED
     if record.body is not None:
-        rows["sealed codes"] = f"{record.body.size} bytes, encrypted: what recovery needs in addition to the password"
+        rows["sealed codes"] = f"{record.body.size} bytes, encrypted: what recovery needs in addition to the key"
     return "\n".join(_lines(str(path), rows))
 
 
@@ -118,7 +120,7 @@ def _text(path: Path, manifest: Manifest, where: str, vault: int | None) -> str:
         "faces": f"{manifest.faces} can be brought back, {len(manifest.hidden)} hidden {how}",
     }
     if manifest.codes:
-        rows["sealed codes"] = f"{manifest.carried} bytes, encrypted: what recovery needs in addition to the password"
+        rows["sealed codes"] = f"{manifest.carried} bytes, encrypted: what recovery needs in addition to the key"
     if vault is not None:
         rows["vault"] = f"{vault} bytes, encrypted: the original faces, for recover --exact"
     if manifest.earlier is not None:
@@ -169,9 +171,16 @@ def _lines(name: str, rows: dict[str, str]) -> list[str]:
 
 
 def _key(manifest: Manifest) -> str:
-    if manifest.salt is None or manifest.kdf is None:
-        return "a secret of its own, not a password"
-    kdf = manifest.kdf
+    for_whom = []
+    if manifest.wrapped is not None:
+        # How many there are shows in the file; who they are does not.
+        for_whom.append(f"one of the file's own, sealed for {manifest.wrapped.count} recipient(s)")
+    if manifest.salt is not None and manifest.kdf is not None:
+        for_whom.append(_password(manifest.salt, manifest.kdf))
+    return " and for ".join(for_whom) or "a secret of its own, not a password"
+
+
+def _password(salt: bytes, kdf: KdfParameters) -> str:
     # Whole MiB read best, but a cost below one would show as 0.
     cost = f"{kdf.memory_kib // 1024 or kdf.memory_kib / 1024:g} MiB, {kdf.iterations} passes, {kdf.lanes} lanes"
-    return f"a password with salt {manifest.salt.hex()}, by {kdf.name} ({cost})"
+    return f"a password with salt {salt.hex()}, by {kdf.name} ({cost})"

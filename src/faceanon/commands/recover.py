@@ -1,6 +1,7 @@
-"""Bring the faces of anonymized pictures back with the password they were hidden with.
+"""Bring the faces of anonymized pictures back with the password they were hidden with, or as one of their recipients.
 
-Needs the file as `faceanon anonymize` wrote it, the same model and the same password; nothing else is stored anywhere.
+Needs the file as `faceanon anonymize` wrote it, the same model, and the same password or the identity of a recipient;
+nothing else is stored anywhere.
 What a wrong password does depends on the model. One for photographs has sealed codes of the faces in the file: a wrong
 password opens none, says so and writes nothing, or with --deniable draws yet another stranger and says what it says of
 a right one. Other models always draw another stranger. With --exact the original pixels come back from the vault that
@@ -8,6 +9,7 @@ a right one. Other models always draw another stranger. With --exact the origina
 
   faceanon recover party_anon.png party.png
   FACEANON_PW=... faceanon recover hidden/ photos/ --password-env FACEANON_PW
+  faceanon recover party_anon.png party.png --identity anna.key
   faceanon recover party_anon.png party.png --exact
   faceanon recover sent_by_chat.jpg party.png --like hidden/other.png
   faceanon recover party_anon.png party.png --deniable
@@ -36,8 +38,9 @@ from typing import TYPE_CHECKING, Any
 
 from faceanon.commands._files import MANY, FileOptions, add_file_arguments, add_rare_file_arguments, load_pipeline
 from faceanon.commands._folder import plan
+from faceanon.commands._openers import OpenOptions, add_identity_argument, opening
 from faceanon.commands._run import check_shares, prepare_folder, quiet_pictures, run_jobs
-from faceanon.commands._secret import PasswordOptions, add_password_arguments, check_password, password_of
+from faceanon.commands._secret import PasswordOptions, add_password_arguments, check_password
 from faceanon.commands._typed import typed
 from faceanon.commands._video import (
     UNMARKED,
@@ -65,7 +68,7 @@ class RecoverOptions:
     Args:
         files: What goes in and out, and by which model.
         video: How a video is written.
-        password: Where the password comes from.
+        open: What opens the files.
         like: Another file of the same run, for pictures that have lost their recovery data; None: there is none.
         exact: Whether the original pixels come from the vault.
         deniable: Whether a wrong password draws another stranger instead of being refused.
@@ -74,7 +77,7 @@ class RecoverOptions:
 
     files: FileOptions
     video: QualityOptions
-    password: PasswordOptions
+    open: OpenOptions
     like: str | None
     exact: bool
     deniable: bool
@@ -93,7 +96,7 @@ class RecoverOptions:
             args,
             files=typed(FileOptions, args),
             video=typed(QualityOptions, args),
-            password=typed(PasswordOptions, args),
+            open=typed(OpenOptions, args, password=typed(PasswordOptions, args)),
         )
 
 
@@ -123,7 +126,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="recover also a picture that no longer looks as it was written (filtered, edited, exchanged)",
     )
     add_video_arguments(parser, follow=False)
-    add_password_arguments(parser)
+    add_identity_argument(add_password_arguments(parser))
     group = parser.add_argument_group("rarely needed")
     add_rare_file_arguments(group)
     add_rare_video_arguments(group, follow=False)
@@ -137,9 +140,12 @@ def run(args: argparse.Namespace) -> int:
     """
     options = RecoverOptions.of(args)
     files = options.files
+    if options.deniable and options.open.identity is not None:
+        raise UserError("--deniable is for passwords: an identity opens a file or does not; leave one of them away")
+    source = options.open.source
     # The arguments of --exact are checked first, which needs imports.
-    if not options.exact:
-        check_password(files, options.password)
+    if not options.exact and source is not None:
+        check_password(files, source)
     from faceanon.pipeline.process import one_core_for_numpy
 
     quiet_pictures()
@@ -151,11 +157,11 @@ def run(args: argparse.Namespace) -> int:
 
 def _video(options: RecoverOptions) -> int:
     files = options.files
-    check_shares(files, options.password, folder=False)
+    check_shares(files, options.open.source, folder=False)
     paths = check_video(files)
-    password = password_of(options.password, confirm=False)
+    openers = opening(options.open)
     pipeline = load_pipeline(files, photos=MANY)
-    return recover_one(options.video, options.deniable, paths, pipeline, password)
+    return recover_one(options.video, options.deniable, paths, pipeline, openers)
 
 
 def _photos(options: RecoverOptions) -> int:
@@ -173,11 +179,10 @@ def _photos(options: RecoverOptions) -> int:
             whole.check_work(files.source)
     if options.deniable:
         whole.notes.append(UNMARKED)
-    folder = prepare_folder(files, options.password, whole, _settings(options))
+    folder = prepare_folder(files, options.open.source, whole, _settings(options))
     # A wrong --like is named before the password is asked for.
     like = None if options.like is None else manifest_like(Path(options.like))
-    # Asked for once: a typing error costs another try here, and no faces.
-    password = password_of(options.password, confirm=False)
+    openers = opening(options.open)
     if options.exact:
         pipeline = no_model()
     else:
@@ -185,11 +190,11 @@ def _photos(options: RecoverOptions) -> int:
 
     def make(picture: Path, file: Path, salt: bytes | None, kdf: KdfParameters | None) -> Task:
         if options.exact:
-            return ExactTask(pipeline, picture, file, password, output, options.force)
-        return RecoverTask(pipeline, picture, file, password, output, like, options.deniable, options.force)
+            return ExactTask(pipeline, picture, file, openers, output, options.force)
+        return RecoverTask(pipeline, picture, file, openers, output, like, options.deniable, options.force)
 
     film = film_recoverer(options.video, options.deniable, pipeline)
-    return run_jobs(files, whole, folder, pipeline, password, make, film, "recovered")
+    return run_jobs(files, whole, folder, pipeline, openers, make, film, "recovered")
 
 
 def _settings(options: RecoverOptions) -> dict[str, Any]:

@@ -159,13 +159,28 @@ def write_photo(
     apart = vault if sidecar or not holds_vault(path) else None
     inside = Inside(None if sidecar else photo.manifest, None if apart else vault, photo.marked, photo.exif)
     data = encode(photo.pixels, photo.alpha, photo.icc, path, quality, inside)
+    write_files(path, data, None if text is None else (text + "\n").encode(), apart)
+
+
+def write_files(path: Path, picture: bytes, manifest: bytes | None, vault: bytes | None) -> None:
+    """Write a picture file and what lies beside it: first what lies beside, all of it or nothing.
+
+    Args:
+        path: The picture.
+        picture: Its bytes.
+        manifest: For the sidecar; None: there is none, and one of an earlier run goes.
+        vault: For the file of the vault, likewise.
+
+    Raises:
+        UserError: If a file cannot be written.
+    """
     # Every name stands here, with None where nothing is written: what an earlier run left there is removed below.
-    beside = {sidecar_of(path): None if text is None else (text + "\n").encode(), vault_of(path): apart}
+    beside = {sidecar_of(path): manifest, vault_of(path): vault}
     try:
         for file, content in beside.items():
             if content is not None:
                 write_atomic(file, content)
-        write_atomic(path, data)
+        write_atomic(path, picture)
     except UserError:
         for file, content in beside.items():
             # It would belong to no picture.

@@ -177,7 +177,7 @@ def encode(
         compression = {"compress_level": PNG_LEVEL, "compress_type": PNG_STRATEGY}
         image.save(data, "PNG", pnginfo=chunks, icc_profile=icc, exif=inside.exif, **compression)
     elif kind == "WEBP":
-        xmp = _packet(inside) or b""
+        xmp = xmp_packet(inside) or b""
         options: dict[str, int] = {"lossless": True}
         if quality is not None:
             options = {"quality": quality}
@@ -189,7 +189,7 @@ def encode(
         # Colour at full resolution, since recovery starts from these pixels.
         best = quality or JPEG_QUALITY
         image.save(data, "JPEG", quality=best, subsampling=0, icc_profile=icc, exif=inside.exif or b"")
-        return _with_xmp(data.getvalue(), inside)
+        return with_xmp(data.getvalue(), inside)
     return data.getvalue()
 
 
@@ -278,7 +278,7 @@ def _chunks(inside: Inside) -> PngInfo:
     return chunks
 
 
-def _packet(inside: Inside) -> bytes | None:
+def xmp_packet(inside: Inside) -> bytes | None:
     """The XMP of a file that has its manifest there; None where there is nothing to say."""
     mark = MARK if inside.marked else ""
     if inside.manifest is not None:
@@ -288,9 +288,9 @@ def _packet(inside: Inside) -> bytes | None:
     return None
 
 
-def _with_xmp(jpeg: bytes, inside: Inside) -> bytes:
-    """Put XMP behind the start and the JFIF head."""
-    whole = _packet(inside)
+def with_xmp(jpeg: bytes, inside: Inside) -> bytes:
+    """Put XMP behind the start, the JFIF head and the EXIF data of a JPEG file."""
+    whole = xmp_packet(inside)
     if whole is None:
         return jpeg
     bodies = [_HEAD + whole]
@@ -306,6 +306,11 @@ def _with_xmp(jpeg: bytes, inside: Inside) -> bytes:
         if jpeg[start : start + 2] == head:
             start += 2 + int.from_bytes(jpeg[start + 2 : start + 4], "big")
     return jpeg[:start] + segments + jpeg[start:]
+
+
+def is_xmp(body: bytes) -> bool:
+    """Whether the body of a JPEG's segment is XMP, or a part of one that is long."""
+    return body.startswith((_HEAD, _EXTENSION))
 
 
 def _extended(whole: bytes, mark: str) -> list[bytes]:

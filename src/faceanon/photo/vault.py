@@ -86,7 +86,7 @@ def seal(original: NDArray[np.uint8], boxes: Sequence[Box], secret: Secret, mani
     Args:
         original: RGB `(H, W, 3)` uint8.
         boxes: Which parts.
-        secret: Of the manifest's salt.
+        secret: The key of the file.
         manifest: As the file will carry it; the vault opens with no other.
 
     Raises:
@@ -108,11 +108,29 @@ def seal(original: NDArray[np.uint8], boxes: Sequence[Box], secret: Secret, mani
     """
     if sum(map(_area, boxes)) > MOST_PIXELS:
         raise UserError("the faces overlap so much that a vault cannot hold them all; leave --vault away")
-    salt = os.urandom(SALT)
-    nonce = os.urandom(NONCE)
-    rest = _binding(manifest) + salt + _stream(secret, "check", salt, CHECK) + nonce
-    body = AESGCM(_stream(secret, "key", salt, 32)).encrypt(nonce, _pack(original, boxes), MAGIC + rest)
-    return MAGIC + hashlib.sha256(rest + body).digest()[:SUM] + rest + body
+    return _encrypted(_pack(original, boxes), secret, manifest)
+
+
+def reseal(vault: bytes, old: Secret, new: Secret, manifest: Manifest, name: str) -> bytes:
+    """The vault of the same picture under another key.
+
+    Args:
+        vault: Of any origin.
+        old: The key that it opens with.
+        new: The key that it is to open with.
+        manifest: Of the picture; for whom it opens is not bound.
+        name: What to call the picture in messages.
+
+    Raises:
+        UserError: As `unseal`.
+    """
+    return _encrypted(_decrypted(vault, old, manifest, name), new, manifest)
+
+
+def belongs(vault: bytes, manifest: Manifest) -> bool:
+    """Whether a vault is of the picture that a manifest describes; whether it opens is another matter."""
+    start = len(MAGIC) + SUM
+    return vault[start : start + BINDING] == _binding(manifest)
 
 
 def unseal(vault: bytes, secret: Secret, manifest: Manifest, name: str) -> VaultOriginals:
@@ -120,13 +138,31 @@ def unseal(vault: bytes, secret: Secret, manifest: Manifest, name: str) -> Vault
 
     Args:
         vault: Of any origin.
-        secret: Of the manifest's salt.
+        secret: The key of the file.
         manifest: Of the picture.
         name: What to call the picture in messages.
 
     Raises:
         UserError: If the vault is damaged, another picture's or forged, or the password is wrong.
     """
+    plain = _decrypted(vault, secret, manifest, name)
+    try:
+        return _unpack(plain, manifest.width, manifest.height)
+    except MemoryError:
+        raise
+    except Exception as error:  # on what was made to harm Pillow raises nearly every class there is
+        raise UserError(f"{name}: its vault opens but holds no faces that can be read; was it forged?") from error
+
+
+def _encrypted(plain: bytes, secret: Secret, manifest: Manifest) -> bytes:
+    salt = os.urandom(SALT)
+    nonce = os.urandom(NONCE)
+    rest = _binding(manifest) + salt + _stream(secret, "check", salt, CHECK) + nonce
+    body = AESGCM(_stream(secret, "key", salt, 32)).encrypt(nonce, plain, MAGIC + rest)
+    return MAGIC + hashlib.sha256(rest + body).digest()[:SUM] + rest + body
+
+
+def _decrypted(vault: bytes, secret: Secret, manifest: Manifest, name: str) -> bytes:
     rest = vault[len(MAGIC) + SUM : HEAD]
     body = vault[HEAD:]
     # In this order every fault has a line of its own: damage, another picture's vault, a wrong password, forgery.
@@ -141,16 +177,10 @@ def unseal(vault: bytes, secret: Secret, manifest: Manifest, name: str) -> Vault
     if not hmac.compare_digest(check, _stream(secret, "check", salt, CHECK)):
         raise UserError(f"{name}: wrong password; its vault does not open with it")
     try:
-        plain = AESGCM(_stream(secret, "key", salt, 32)).decrypt(nonce, body, MAGIC + rest)
+        return AESGCM(_stream(secret, "key", salt, 32)).decrypt(nonce, body, MAGIC + rest)
     except InvalidTag:
         # The key was checked above, so it is not the password.
         raise UserError(f"{name}: its vault has been tampered with; do not trust the file") from None
-    try:
-        return _unpack(plain, manifest.width, manifest.height)
-    except MemoryError:
-        raise
-    except Exception as error:  # on what was made to harm Pillow raises nearly every class there is
-        raise UserError(f"{name}: its vault opens but holds no faces that can be read; was it forged?") from error
 
 
 def _split(data: bytes, *sizes: int) -> list[bytes]:
@@ -166,7 +196,7 @@ def _stream(secret: Secret, what: str, salt: bytes, count: int) -> bytes:
 
 
 def _binding(manifest: Manifest) -> bytes:
-    """Hash of what recovery goes by; the model's name is for people, and may change."""
+    """Hash of what recovery goes by. The model's name is for people, and may change; so may who opens the file."""
     squares = []
     for layer in manifest.layers:
         squares.append([[g.center_x, g.center_y, g.axis_x, g.axis_y] for g in layer])
@@ -178,12 +208,7 @@ def _binding(manifest: Manifest) -> bytes:
             # As a float: JSON writes 8 and 8.0 differently, and the box of a manifest that was read holds floats.
             edges.append(float(edge))
         hidden.append([*edges, face.by])
-    salt = None if manifest.salt is None else manifest.salt.hex()
-    if manifest.kdf is None:
-        kdf = None
-    else:
-        kdf = sorted(manifest.kdf.to_dict().items())
-    return hashlib.sha256(json.dumps([fields, squares, hidden, salt, kdf, manifest.encoding]).encode()).digest()
+    return hashlib.sha256(json.dumps([fields, squares, hidden, manifest.encoding]).encode()).digest()
 
 
 def _digest(pixels: NDArray[np.uint8]) -> str:

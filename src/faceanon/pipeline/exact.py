@@ -18,6 +18,7 @@ from faceanon.pipeline.earlier import taken_back
 from faceanon.pipeline.photo import Pipeline
 from faceanon.pipeline.steps import Outcome, Steps
 from faceanon.pipeline.tasks import Output
+from faceanon.sealed.openers import Openers, openers
 
 
 class _NoModel(Pipeline):
@@ -62,7 +63,7 @@ class ExactTask:
         pipeline: Plays no part; a run over a folder names its model.
         source: The anonymized picture.
         target: What to write, lossless.
-        password: Opens the vault.
+        password: Opens the vault; or an identity.
         output: How to write.
         force: Also recover a picture that looks otherwise than it did.
     """
@@ -70,7 +71,7 @@ class ExactTask:
     pipeline: Pipeline
     source: Path
     target: Path
-    password: Password = field(repr=False)
+    password: Password | Openers = field(repr=False)
     output: Output = field(default_factory=Output)
     force: bool = False
     inverse: bool = field(default=True, init=False)
@@ -92,9 +93,7 @@ class ExactTask:
             raise UserError(
                 f"{self.source} has no vault: it was made without --vault, or has lost it; leave --exact away"
             )
-        if manifest.salt is None or manifest.kdf is None:
-            raise UserError(f"{self.source} was made with a secret of its own, not with a password; it has no vault")
-        secret = self.password.secret(manifest.salt, manifest.kdf)
+        secret = openers(self.password).open(manifest.lock, str(self.source))
         originals = unseal(vault, secret, manifest, str(self.source))
         return _restoring(photo, originals, manifest), secret
 

@@ -10,13 +10,14 @@ from faceanon.pipeline.exact import ExactTask
 from faceanon.pipeline.photo import Pipeline
 from faceanon.pipeline.steps import Outcome
 from faceanon.pipeline.tasks import AnonymizeTask, Output, RecoverTask, run_task
+from faceanon.sealed.openers import Openers
 
 
 def anonymize_file(
     pipeline: Pipeline,
     source: Path,
     target: Path,
-    password: Password,
+    password: Password | Openers,
     aligned: bool = False,
     output: Output | None = None,
     again: bool = False,
@@ -27,7 +28,8 @@ def anonymize_file(
         pipeline: The model.
         source: Any picture.
         target: The file to write; PNG and WebP keep pixels exact, JPEG does not.
-        password: Files of one object share its salt: the same person becomes the same stranger in all.
+        password: Files of one object share its salt: the same person becomes the same stranger in all. Or `Openers`:
+            recipients, for whom each file has a key of its own.
         aligned: The picture is itself one aligned square face.
         output: Quality, where the manifest goes, whether a vault keeps the original faces, and what metadata stay.
         again: Anonymize also what carries recovery data already, and keep them inside the new ones.
@@ -44,7 +46,7 @@ def recover_file(
     pipeline: Pipeline,
     source: Path,
     target: Path,
-    password: Password,
+    password: Password | Openers,
     output: Output | None = None,
     like: Manifest | None = None,
     exact: bool = False,
@@ -57,7 +59,7 @@ def recover_file(
         pipeline: The model.
         source: The anonymized picture, with its manifest inside or beside it.
         target: The file to write.
-        password: What it was anonymized with.
+        password: What it was anonymized with; or `Openers` with the identity of a recipient.
         output: Quality of the target.
         like: Manifest of another file of the same run: where `source` has lost its own, the faces are detected again
             and the salt is taken from here.

@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from faceanon.errors import UserError
-from faceanon.key import KdfParameters, Secret
+from faceanon.key import Secret
+from faceanon.lock import Lock
 from faceanon.manifest import CropGeometry, HiddenFace, Manifest
 from faceanon.persona.cells import Array
 from faceanon.persona.method import ArrayMethod
@@ -292,11 +293,10 @@ class Pipeline:
         photo: LoadedPhoto,
         secret: Secret,
         aligned: bool = False,
-        salt: bytes | None = None,
-        kdf: KdfParameters | None = None,
+        lock: Lock | None = None,
     ) -> Outcome:
-        """`anonymize` on a decoded photo; `salt` and `kdf` go into the manifest."""
-        return self.drive(self.anonymizing(photo, secret, aligned, salt, kdf), secret)
+        """`anonymize` on a decoded photo; `lock` goes into the manifest."""
+        return self.drive(self.anonymizing(photo, secret, aligned, lock), secret)
 
     def recover_photo(self, photo: LoadedPhoto, secret: Secret, manifest: Manifest) -> Outcome:
         """`recover` on a decoded photo.
@@ -311,8 +311,7 @@ class Pipeline:
         photo: LoadedPhoto,
         secret: Secret,
         aligned: bool = False,
-        salt: bytes | None = None,
-        kdf: KdfParameters | None = None,
+        lock: Lock | None = None,
         encoding: str = "PNG",
     ) -> Steps:
         """Replace every face of a photo: detect, align, anonymize, paste.
@@ -321,8 +320,7 @@ class Pipeline:
             photo: The original; recovery data that it carries are kept inside the new ones.
             secret: Seals the codes of the faces, for a method that needs them to recover.
             aligned: The picture is itself one aligned square face.
-            salt: For the manifest.
-            kdf: For the manifest.
+            lock: For whom the file opens, for the manifest; None: the caller keeps the secret himself.
             encoding: For the manifest.
 
         Yields:
@@ -378,7 +376,7 @@ class Pipeline:
                 small.append(HiddenFace(face.box, face.treatment))
         hidden = tuple(small)
         manifest = self.manifest(width, height, done)
-        manifest = replace(manifest, salt=salt, kdf=kdf, hidden=hidden, encoding=encoding)
+        manifest = replace(manifest.locked(lock or Lock()), hidden=hidden, encoding=encoding)
         manifest = replace(manifest, signature=signature_of(pixels, manifest.layers))
         if photo.manifest is not None:
             manifest = replace(manifest, earlier=read_manifest(photo))
@@ -401,7 +399,7 @@ class Pipeline:
         Args:
             photo: The anonymized photo.
             manifest: Of the photo.
-            secret: Of the manifest's salt.
+            secret: The key of the file.
             deniable: Where a sealed code does not open, draw another stranger under this secret instead of saying so.
 
         Yields:

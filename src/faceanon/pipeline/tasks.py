@@ -18,6 +18,7 @@ from faceanon.photo.vault import seal, touched
 from faceanon.pipeline.earlier import admitted
 from faceanon.pipeline.photo import Pipeline
 from faceanon.pipeline.steps import Outcome, Steps
+from faceanon.sealed.openers import Openers, check_deniable, openers
 from faceanon.sealed.pixels import embed
 
 
@@ -93,7 +94,7 @@ class AnonymizeTask:
         pipeline: The model.
         source: Any picture.
         target: What to write.
-        password: Gives the key.
+        password: Gives the key; or recipients, for whom it is sealed.
         salt: Salt of the run; the password's own when None.
         kdf: Cost of the run's derivation, likewise.
         aligned: The picture is itself one aligned face.
@@ -104,7 +105,7 @@ class AnonymizeTask:
     pipeline: Pipeline
     source: Path
     target: Path
-    password: Password = field(repr=False)
+    password: Password | Openers = field(repr=False)
     salt: bytes | None = None
     kdf: KdfParameters | None = None
     aligned: bool = False
@@ -114,6 +115,7 @@ class AnonymizeTask:
     pixels: int = field(default=0, init=False)
     _vault: bytes | None = field(default=None, init=False, repr=False)
     _original: LoadedPhoto | None = field(default=None, init=False, repr=False)
+    _secret: Secret | None = field(default=None, init=False, repr=False)
 
     def start(self) -> tuple[Steps, Secret]:
         """Decode the photo and derive the secret; nothing is written yet."""
@@ -122,23 +124,24 @@ class AnonymizeTask:
         # For a vault alone: large photos should not lie in memory twice.
         self._original = photo if self.output.vault else None
         self.pixels = photo.pixels.shape[0] * photo.pixels.shape[1]
-        salt = self.salt or self.password.salt
-        kdf = self.kdf or self.password.kdf
         # Before the key derivation, which is slow on purpose: a name that cannot be written is refused here.
         encoding = self.output.encoding(self.target)
-        secret = self.password.secret(salt, kdf)
-        return self.pipeline.anonymizing(photo, secret, self.aligned, salt, kdf, encoding), secret
+        own = openers(self.password)
+        secret, lock = own.of_run(self.salt or own.salt, self.kdf or own.kdf).new_key()
+        self._secret = secret
+        return self.pipeline.anonymizing(photo, secret, self.aligned, lock, encoding), secret
 
     def finish(self, outcome: Outcome) -> Outcome:
         """Write the photo, and with `Output.vault` its original faces."""
         vault = self._vault
-        if self._original is not None:
-            vault = self._sealed(self._original, outcome)
+        if self._original is not None and self._secret is not None:
+            vault = self._sealed(self._original, self._secret, outcome)
         if self.output.carry:
             self._carry(outcome)
         photo = replace(outcome.photo, marked=self.output.mark)
         write_photo(self.target, photo, self.output.quality, self.output.sidecar, vault)
         self._original = None
+        self._secret = None
         return replace(outcome, kept=self.output.vault)
 
     def _earlier_vault(self, photo: LoadedPhoto) -> bytes | None:
@@ -164,10 +167,9 @@ class AnonymizeTask:
         except UserError as error:
             raise UserError(f"{outcome.photo.name}: {error}") from error
 
-    def _sealed(self, original: LoadedPhoto, outcome: Outcome) -> bytes:
+    def _sealed(self, original: LoadedPhoto, secret: Secret, outcome: Outcome) -> bytes:
         height, width = original.pixels.shape[:2]
         manifest = read_manifest(outcome.photo)
-        secret = self.password.secret(manifest.salt, manifest.kdf)
         return seal(original.pixels, touched(outcome.records, width, height), secret, manifest)
 
 
@@ -179,7 +181,7 @@ class RecoverTask:
         pipeline: The model.
         source: The anonymized picture.
         target: What to write.
-        password: Gives the key.
+        password: Gives the key; or an identity, which opens it.
         output: How to write.
         like: Manifest of another file of the same run, for a source that has lost its own.
         deniable: Under a wrong password draw other strangers instead of saying so, where the method's codes tell.
@@ -189,7 +191,7 @@ class RecoverTask:
     pipeline: Pipeline
     source: Path
     target: Path
-    password: Password = field(repr=False)
+    password: Password | Openers = field(repr=False)
     output: Output = field(default_factory=Output)
     like: Manifest | None = None
     deniable: bool = False
@@ -215,10 +217,9 @@ class RecoverTask:
             manifest = self._own(photo)
             photo = fitted(photo, manifest, self.force)
         self.pipeline.check(manifest, photo.name)
-        if manifest.salt is None or manifest.kdf is None:
-            line = f"{self.source} was made with a secret of its own, not with a password; recover it in Python"
-            raise UserError(line)
-        secret = self.password.secret(manifest.salt, manifest.kdf)
+        if self.deniable:
+            check_deniable(manifest.lock, str(self.source))
+        secret = openers(self.password).open(manifest.lock, str(self.source))
         return self.pipeline.recovering(photo, manifest, secret, self.deniable), secret
 
     def finish(self, outcome: Outcome) -> Outcome:
@@ -247,6 +248,10 @@ class RecoverTask:
         return manifest
 
     def _found_again(self, photo: LoadedPhoto, like: Manifest) -> Manifest:
+        if like.wrapped is not None:
+            raise UserError(
+                f"{self.source} has lost its key: each file for recipients has one of its own, so --like cannot help"
+            )
         layers = self.pipeline.find(photo)
         height, width = photo.pixels.shape[:2]
         own = tuple(map(tuple, layers))

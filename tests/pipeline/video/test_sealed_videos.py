@@ -11,11 +11,14 @@ from faceanon import cli
 from faceanon.errors import UserError
 from faceanon.key import KdfParameters, Password
 from faceanon.pipeline import Pipeline
+from faceanon.pipeline.rekey import rekey_film
 from faceanon.pipeline.video.anonymize import VideoOptions, anonymize_video
 from faceanon.pipeline.video.frames import read_frames
 from faceanon.pipeline.video.record import read_record, sidecar_of
 from faceanon.pipeline.video.recover import recover_video
 from faceanon.pipeline.video.writer import Quality
+from faceanon.sealed.openers import Openers
+from faceanon.sealed.recipients import Identity
 from fakes import SealedPatch
 
 CHEAP = KdfParameters(memory_kib=64, iterations=1, lanes=1)
@@ -168,3 +171,30 @@ def test_a_run_that_breaks_off_leaves_nothing(clip, pipe, tmp_path):
     with pytest.raises(BrokenOffError):
         anonymize_video(fresh, clip, tmp_path / "a.mp4", Password("right", kdf=CHEAP), progress=told)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_film_for_recipients_is_handed_on_without_touching_it(clip, pipe, tmp_path):
+    anna, ben = Identity.new(), Identity.new()
+    target = tmp_path / "hidden.mp4"
+    anonymize_video(pipe, clip, target, Openers(recipients=[anna.recipient]), VideoOptions(quality=EXACT))
+    with pytest.raises(UserError, match="no password opens it"):
+        recover_video(pipe, target, tmp_path / "back.mp4", Password("right"), EXACT)
+    with pytest.raises(UserError, match="sealed key, which tells"):
+        recover_video(pipe, target, tmp_path / "back.mp4", Openers(identity=anna), EXACT, deniable=True)
+    recover_video(pipe, target, tmp_path / "back.mp4", Openers(identity=anna), EXACT)
+    new = tmp_path / "new/hidden.mp4"
+    with pytest.raises(UserError, match="the identity does not open it"):
+        rekey_film(target, new, Openers(identity=ben), Openers(Password("right", kdf=CHEAP)))
+    rekey_film(target, new, Openers(identity=anna), Openers(Password("right", kdf=CHEAP), [ben.recipient]))
+    assert new.read_bytes() == target.read_bytes()
+    assert {path.name for path in new.parent.iterdir()} == {"hidden.mp4", "hidden.mp4.faceanon.json"}
+    with pytest.raises(UserError, match="the identity does not open it"):
+        recover_video(pipe, new, tmp_path / "x.mp4", Openers(identity=anna), EXACT)
+    for number, opener in enumerate((Openers(identity=ben), Password("right"))):
+        recover_video(pipe, new, tmp_path / f"{number}.mp4", opener, EXACT)
+        assert np.array_equal(stack(tmp_path / f"{number}.mp4"), stack(tmp_path / "back.mp4"))
+    # To a password alone: as one that never had recipients.
+    last = tmp_path / "last.mp4"
+    rekey_film(new, last, Openers(identity=ben), Openers(Password("last", kdf=CHEAP)))
+    assert read_record(last, None).shared.wrapped is None
+    recover_video(pipe, last, tmp_path / "end.mp4", Password("last"), EXACT)

@@ -20,8 +20,10 @@ from faceanon.errors import NoRoomError, UserError
 from faceanon.files import clear_unfinished
 from faceanon.key import KdfParameters, Password, Secret
 from faceanon.landmarks.album import Album
+from faceanon.lock import Lock
 from faceanon.photo.decode import decode_bytes
 from faceanon.photo.file import load_photo
+from faceanon.photo.manifests import manifest_of
 from faceanon.photo.metadata import check_beside, encode, sidecar_of, vault_of
 from faceanon.pipeline.many.engine import run_tasks
 from faceanon.pipeline.many.journal import JOURNAL_NAME, History, Journal, read_run
@@ -30,6 +32,7 @@ from faceanon.pipeline.many.sealed_album import opened_album, sealed_album
 from faceanon.pipeline.steps import Outcome, Steps
 from faceanon.pipeline.tasks import Task
 from faceanon.sealed.envelope import WrongPasswordError
+from faceanon.sealed.openers import Openers, openers
 
 if TYPE_CHECKING:
     from faceanon.photo.policy import Face
@@ -59,7 +62,7 @@ class FilmOutcome:
 
 Result = Outcome | FilmOutcome | UserError
 Told = Callable[[str, int, int], None]  # what is being done, frames done, frames in all
-MakeFilm = Callable[[Path, Path, Password, Told], FilmOutcome]
+MakeFilm = Callable[[Path, Path, Openers, Told], FilmOutcome]
 
 
 @dataclass
@@ -153,10 +156,11 @@ class FolderRun:
     Args:
         plan: What is to be done.
         pipeline: The model.
-        password: Of the run; its salt is used if the run is new.
+        password: Of the run; its salt is used if the run is new. Or recipients, or an identity.
         make: Makes a task from source, target, salt and cost of the derivation.
         workers: Threads beside the backbone.
-        film: Does a film under a password of the run's salt; None where there are none to be done.
+        film: Does a film under a password of the run's salt, or for the run's recipients; None where there are none
+            to be done.
         told: Gives, for the name of a film, what is told how far it is.
         watch: With `same_stranger` in the settings: is told how many photos are looked at before any is changed, and
             gives what to call after each.
@@ -164,7 +168,7 @@ class FolderRun:
 
     plan: FolderPlan
     pipeline: Pipeline
-    password: Password = field(repr=False)
+    password: Password | Openers = field(repr=False)
     make: MakeTask
     workers: int
     film: MakeFilm | None = None
@@ -173,15 +177,17 @@ class FolderRun:
     lines: dict[str, dict[str, Any]] = field(default_factory=dict)
     head: dict[str, Any] = field(default_factory=dict, init=False)
     people: int = field(default=0, init=False)  # in the album
+    openers: Openers = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        self.openers = openers(self.password)
         history = self.plan.history
         precision = str(getattr(self.pipeline.backbone, "precision", FULL))
         own = {
             "weights": self.pipeline.weights,
             "precision": precision,
-            "salt": self.password.salt.hex(),
-            "kdf": self.password.kdf.to_dict(),
+            "salt": self.openers.salt.hex(),
+            "kdf": self.openers.kdf.to_dict(),
         }
         self.adopt({"settings": self.plan.settings, **own} if history is None else history.head)
         if not self.pipeline.made(str(self.head.get("weights"))):
@@ -291,10 +297,10 @@ class FolderRun:
         assert self.film is not None
         stamp = fingerprint(source)
         name = target.relative_to(self.plan.target).as_posix()
-        password = self.password.of_run(self.salt, self.kdf)
+        own = self.openers.of_run(self.salt, self.kdf)
         # As for photos: a kill leaves no file that the journal does not know.
         journal.write({"event": "begin", "target": name}, durable=True)
-        outcome = self.film(source, target, password, self.told(source.name))
+        outcome = self.film(source, target, own, self.told(source.name))
         line = {"event": "done", "source": self.plan.name(source), "target": name, "stamp": stamp, "faces": []}
         done = f"{outcome.faces} face(s) in {outcome.frames} frame(s)"
         self.note(journal, {**line, "by_model": outcome.faces, "hidden": 0, "film": done, "notes": [*outcome.notes]})
@@ -384,7 +390,7 @@ class FolderRun:
         journal.write({"event": "album", "of": photos, "sealed": pieces}, durable=True)
 
     def _secret(self) -> Secret:
-        return self.password.secret(self.salt, self.kdf)
+        return self.openers.of_run(self.salt, self.kdf).secret()
 
     def _task(self, job: Job) -> Task:
         return self.make(*job, self.salt, self.kdf)
@@ -403,8 +409,11 @@ class FolderRun:
     def _check_password(self) -> None:
         """Do one finished photo again: nothing stored tells a right password from a wrong one, but a result does.
 
-        Where films alone are done, their sealed codes tell.
+        Where films alone are done, their sealed codes tell; where files have keys of their own, the sealed key does.
         """
+        if self.openers.own_keys:
+            self._check_sealed_keys()
+            return
         for job in self.plan.jobs:
             line = self.lines.get(self.plan.name(job[0]), {})
             if self.plan.finished(job) and line.get("by_model", 0):
@@ -419,6 +428,18 @@ class FolderRun:
                 self._check_film(job[1])
                 return
 
+    def _check_sealed_keys(self) -> None:
+        """Open the key of one finished file by the password; without one there is nothing to be mistaken about."""
+        if self.openers.password is None:
+            return
+        for job in (*self.plan.jobs, *self.plan.films):
+            if self.plan.finished(job):
+                try:
+                    self.openers.open(_lock_of(job, self.plan.films), str(job[1]))
+                except WrongPasswordError:
+                    raise _another_password(job[1]) from None
+                return
+
     def _check_film(self, film: Path) -> None:
         from faceanon.pipeline.video.codes import stored_codes
         from faceanon.pipeline.video.record import read_record
@@ -427,10 +448,19 @@ class FolderRun:
         if record.body is None:
             return
         try:
-            with stored_codes(film, record, self._secret()) as codes:
+            with stored_codes(film, record, self.openers.open(record.shared.lock, str(film))) as codes:
                 codes.check()
         except WrongPasswordError:
             raise _another_password(film) from None
+
+
+def _lock_of(job: Job, films: Sequence[Job]) -> Lock:
+    """What a finished file says of its key."""
+    from faceanon.pipeline.video.record import record_of
+
+    if job in films:
+        return record_of(job[1])[0].shared.lock
+    return manifest_of(job[1])[0].lock
 
 
 def _another_password(made: Path) -> UserError:

@@ -32,6 +32,7 @@ from faceanon.pipeline.video.record import VideoRecord, fits_inside, holds_recor
 from faceanon.pipeline.video.staying import Stay, between, left_to_stay
 from faceanon.pipeline.video.tracks import Segment, Track, Tracker, TrackOptions
 from faceanon.pipeline.video.writer import Quality, VideoWriter
+from faceanon.sealed.openers import Openers, openers
 
 
 class UncoveredError(Exception):
@@ -106,7 +107,7 @@ def anonymize_video(
     pipeline: Pipeline,
     source: Path,
     target: Path,
-    password: Password,
+    password: Password | Openers,
     options: VideoOptions | None = None,
     progress: Progress = silent,
 ) -> VideoOutcome:
@@ -116,7 +117,7 @@ def anonymize_video(
         pipeline: The model.
         source: The video.
         target: The video to write: .mp4, .mov or .mkv.
-        password: Brings the faces back; its salt goes into the file.
+        password: Brings the faces back; its salt goes into the file. Or recipients, for whom the key is sealed.
         options: How.
         progress: Told what is being done, frames done and frames in all.
 
@@ -149,7 +150,8 @@ def anonymize_video(
     if options.strict and any(track.missing for track in tracks):
         raise UncoveredError(f"{source}: {describe_missing(tracks)}; nothing was written (--strict)")
     shared = pipeline.manifest(info.width, info.height)
-    shared = replace(shared, salt=password.salt, kdf=password.kdf, encoding=str(options.quality))
+    secret, lock = openers(password).new_key()
+    shared = replace(shared.locked(lock), encoding=str(options.quality))
     segments: list[Segment] = []
     for track in tracks:
         segments.extend(track.segments)
@@ -158,7 +160,6 @@ def anonymize_video(
     sealed = pipeline.method.sealed
     # Codes are known when the frames are written, and the comment is written before them.
     inside = fits_inside(target, text) and not options.sidecar and not sealed
-    secret = password.secret()
     change = Change(pipeline, secret)
     meter = FlickerMeter()
     means = mean_identities(source, change, record, progress)

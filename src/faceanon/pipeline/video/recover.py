@@ -17,6 +17,7 @@ from faceanon.pipeline.video.record import read_record
 from faceanon.pipeline.video.tags import KINDS
 from faceanon.pipeline.video.writer import Quality, VideoWriter
 from faceanon.sealed.envelope import WrongPasswordError
+from faceanon.sealed.openers import Openers, check_deniable, openers
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ def recover_video(
     pipeline: Pipeline,
     source: Path,
     target: Path,
-    password: Password,
+    password: Password | Openers,
     quality: Quality | None = None,
     progress: Progress = silent,
     deniable: bool = False,
@@ -51,7 +52,7 @@ def recover_video(
         pipeline: The same model.
         source: The video as it was written.
         target: The video to write: .mp4, .mov or .mkv.
-        password: The password it was made with; its own salt is not used.
+        password: The password it was made with, whose own salt is not used; or the identity of a recipient.
         quality: How to write.
         progress: Told what is being done, frames done and frames in all.
         deniable: Where sealed codes do not open, draw other strangers instead of saying so.
@@ -69,9 +70,9 @@ def recover_video(
     if (shared.width, shared.height) != (info.width, info.height):
         was = f"{shared.width}x{shared.height}"
         raise UserError(f"{source} is {info.width}x{info.height} px but was anonymized at {was}; give the unscaled one")
-    if shared.salt is None or shared.kdf is None:
-        raise UserError(f"{source} was not made with a password; recover it in Python")
-    change = Change(pipeline, password.secret(shared.salt, shared.kdf), inverse=True)
+    if deniable:
+        check_deniable(shared.lock, str(source))
+    change = Change(pipeline, openers(password).open(shared.lock, str(source)), inverse=True)
     with ExitStack() as stack:
         if pipeline.method.sealed:
             codes = stack.enter_context(stored_codes(source, record, change.secret))

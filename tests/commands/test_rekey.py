@@ -15,6 +15,7 @@ from faceanon.commands import anonymize, recover
 from faceanon.key import KdfParameters, Password
 from faceanon.photo.file import load_photo, read_vault
 from faceanon.photo.manifests import manifest_of
+from faceanon.photo.mark import is_marked
 from faceanon.photo.metadata import sidecar_of, vault_of
 from faceanon.pipeline import Pipeline, anonymize_file
 from faceanon.sealed.openers import Openers
@@ -106,6 +107,8 @@ def test_from_a_password_to_two_recipients_and_back(faceanon, name, more):
     target = f"r{name[1:]}"
     assert faceanon("rekey", name, target, *OLD, *TO_BOTH)[0] == 0
     assert same_pixels(name, target)
+    with Image.open(target) as shown:
+        assert is_marked(shown)
     assert opens(faceanon, target, "--identity", "anna.key")
     assert opens(faceanon, target, "--identity", "ben.key")
     assert not opens(faceanon, target, "--identity", "eve.key")

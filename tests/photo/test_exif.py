@@ -4,10 +4,10 @@ import io
 
 import numpy as np
 import pytest
-from camera_files import TIME, camera_exif, exiftool, needs_exiftool, write_camera_photo
 from PIL import Image
 from PIL.ExifTags import GPS, IFD, Base
 
+from camera_files import TIME, camera_exif, exiftool, needs_exiftool, write_camera_photo
 from faceanon.errors import UserError
 from faceanon.key import KdfParameters, Password
 from faceanon.photo.exif import ALL, KINDS, kept, kinds_in, kinds_of

@@ -4,9 +4,9 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from camera_files import SECRETS, exiftool, needs_exiftool, pictures_in, write_camera_photo
 from PIL import Image
 
+from camera_files import SECRETS, exiftool, needs_exiftool, pictures_in, write_camera_photo
 from faceanon.key import KdfParameters, Password
 from faceanon.manifest import CropGeometry, Manifest
 from faceanon.photo.file import LoadedPhoto, load_photo, read_manifest, write_photo

@@ -131,7 +131,7 @@ def test_the_method_for_photographs_through_the_command_line(shared, tmp_path):
     from faceanon.models import save_backbone
 
     torch.manual_seed(0)
-    save_backbone(Persona(hidden=32), tmp_path / "model")
+    save_backbone(Persona(), tmp_path / "model")
     face = sorted((shared / "photofaces" / "aligned256").glob("*.jpg"))[7]
     with Image.open(face) as picture:
         picture.convert("RGB").resize((128, 128), Image.Resampling.LANCZOS).save(tmp_path / "a.png")

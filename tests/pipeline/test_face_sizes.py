@@ -61,7 +61,7 @@ def photo():
 
 def test_a_photo_with_a_large_and_a_small_face_comes_back(photo):
     torch.manual_seed(0)
-    pipeline = Pipeline(Recording(hidden=32))
+    pipeline = Pipeline(Recording())
     secret = Secret.from_password("correct horse", b"0123456789abcdef")
     done = pipeline.anonymize_photo(photo, secret)
     assert done.faces == 2
@@ -83,7 +83,7 @@ def test_large_faces_may_be_painted_small(photo):
 
 
 def test_a_size_that_a_method_does_not_have_is_refused():
-    pipeline = Pipeline(Persona(hidden=32))
+    pipeline = Pipeline(Persona())
     pipeline.largest = 64
     with pytest.raises(UserError, match="128 or 256 px, not of 64"):
         _ = pipeline.sizes

@@ -373,10 +373,12 @@ def test_pictures_of_another_cast_are_made_anew(monkeypatch):
     """The weights of a model that puts faces on do not tell whose faces these are."""
     pipeline = Pipeline(load_backbone("persona_photo128")[0], weights="ab" * 32)
     setting = PhotographsSetting(64, 2)
-    names = [cache_name(pipeline, setting)]
+    without = Pipeline(SealedPatch("photo128"), weights="ab" * 32)
+    names = [cache_name(pipeline, setting), cache_name(pipeline, PhotographsSetting(64, 2, same_stranger=True))]
+    plain = cache_name(without, setting)
     monkeypatch.setattr(pictures, "shipped_sha256", lambda name: "another")
-    names.append(cache_name(pipeline, setting))
-    monkeypatch.setattr(pipeline.backbone, "with_cast", False)
     names.append(cache_name(pipeline, setting))
     names.append(cache_name(pipeline, PhotographsSetting(64, 2, same_stranger=True)))
     assert len(set(names)) == 4
+    # Whoever puts nobody on keeps the pictures.
+    assert cache_name(without, setting) == plain

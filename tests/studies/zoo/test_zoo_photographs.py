@@ -173,7 +173,8 @@ def test_of_persona_the_model_that_ships_is_tested(tmp_path, monkeypatch):
     assert str(configs() / "test.yaml") in said
     assert f"--model.init_args.init_from={model}" in said
     (backbone,) = [word for word in said if word.startswith("--model.init_args.backbone=")]
-    assert '"cast": true' in backbone
+    card = {"class_path": "faceanon.backbones.persona.Persona", "init_args": {"bundle": "photo128"}}
+    assert json.loads(backbone.partition("=")[2]) == card
 
 
 def test_a_method_that_trains_nothing_is_built_and_tested(tmp_path, monkeypatch):

@@ -165,6 +165,8 @@ def test_a_file_of_recipients_has_lost_its_key_with_its_metadata(faceanon):
     refused(faceanon(*words), "--like cannot help")
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_recipients_without_torch_as_a_user_would(tmp_path):
     """A new identity under a passphrase, the shipped model, a photo for its owner; other words and people refused."""
     from faceanon.photo.party import photo_party

@@ -17,6 +17,7 @@ import argparse
 import os
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -196,25 +197,41 @@ def _work(jobs: list[Job], old: Openers, new: Openers, done: Finished, stop: boo
         NoRoomError: At the first file for which the disk has no room.
         UserError: At the first bad file, where `stop`.
     """
+    from faceanon.pipeline.many.engine import usual_workers
+    from faceanon.pipeline.threads import in_order
+
+    workers = usual_workers()
+    with (
+        _progress(len(jobs)) as advance,
+        # Decoding and waiting for the disk leave the processor to others.
+        ThreadPoolExecutor(workers, "faceanon-rekey") as pool,
+    ):
+        results = in_order(pool, lambda job: _one(*job, old, new), jobs, 2 * workers)
+        for (source, _), result in zip(jobs, results, strict=True):
+            if isinstance(result, NoRoomError) or (stop and isinstance(result, UserError)):
+                raise result
+            if isinstance(result, UserError):
+                done.failures.append(str(result))
+            elif is_video(source):
+                done.films += 1
+            else:
+                done.photos += 1
+                for reason in result:
+                    done.notes.append(f"{source}: of a photo that was anonymized more than once, {reason}")
+            advance()
+
+
+def _one(source: Path, target: Path, old: Openers, new: Openers) -> tuple[str, ...] | UserError:
+    """Do one file; what stays as it was in it, or the error."""
     from faceanon.pipeline.rekey import rekey_film, rekey_photo
 
-    with _progress(len(jobs)) as advance:
-        for source, target in jobs:
-            try:
-                if is_video(source):
-                    rekey_film(source, target, old, new)
-                    done.films += 1
-                else:
-                    for reason in rekey_photo(source, target, old, new):
-                        done.notes.append(f"{source}: of a photo that was anonymized more than once, {reason}")
-                    done.photos += 1
-            except NoRoomError:
-                raise
-            except UserError as error:
-                if stop:
-                    raise
-                done.failures.append(str(error))
-            advance()
+    try:
+        if is_video(source):
+            rekey_film(source, target, old, new)
+            return ()
+        return rekey_photo(source, target, old, new)
+    except UserError as error:
+        return error
 
 
 @contextmanager

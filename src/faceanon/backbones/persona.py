@@ -45,7 +45,7 @@ from faceanon.weights.bundle import Bundle
 LIGHT = 3 * TERMS  # coefficients of the surface of colours
 POSE = 3
 MAPS = 1 + DRAWINGS * FINE * FINE + 3  # mask, drawings folded to the cells, surface of colours
-SEEN = 1 + DRAWINGS  # what the discriminator is told: mask and drawings
+SEEN = DRAWINGS  # what the discriminator is told; masks tell drawn faces, whose covers are found, from others
 UNTOLD = 0.2  # share of training faces whose code says sex, age and skin alone
 CODE_NOISE = 0.4  # deviation of the noise on codes: 2,000 people are few, and a flow could know each by its code
 NEAR = 0.4  # share of training faces of whose surroundings only the nearest cells are shown
@@ -249,7 +249,7 @@ class Persona(Backbone):
         return _as_tensor(self.use.space.turned(numbers_of(identity), numbers_of(key), inverse), identity)
 
     def mixed_identity(self, codes: Codes, source: Tensor) -> Tensor:
-        """Codes of other rows' persons with a row's own sex, age and skin; a row's own code where it is its source.
+        """As in the base, codes `(B, 64)`: sex, age and skin are a row's own, all else is its source's.
 
         In training with noise, and in some rows of nobody in particular.
         """
@@ -302,7 +302,7 @@ class Persona(Backbone):
         assert codes.features is not None
         condition = torch.cat([codes.identity, codes.attributes[:, 0]], 1)
         known = (codes.latents, codes.mask, codes.features[self.cells], condition)
-        # As the codec does. In training Lightning's precision rules, in validation too.
+        # As the codec does; in training Lightning's precision decides.
         if not self.training and noisy.device.type == "cpu" and has_bfloat16():
             with torch.autocast("cpu", torch.bfloat16):
                 found: Tensor = self.flow(noisy, time, *known)
@@ -331,27 +331,27 @@ class Persona(Backbone):
         return torch.where(codes.mask > 0.5, here, codes.latents)
 
     def drawn_view(self, codes: Codes) -> Tensor:
-        """What the discriminator looks at: drawn latents and what should be there, `(B, 40, h, h)`."""
-        return torch.cat([self.paint(codes), self._shown_maps(codes)], 1)
+        """What the discriminator looks at: drawn latents and the lines that should be there, `(B, 39, h, h)`."""
+        return torch.cat([self.paint(codes), self._lines(codes)], 1)
 
     def original_view(self, batch: FaceBatch, codes: Codes) -> Tensor:
         """The same of the photographs themselves."""
-        return torch.cat([self._latents(batch), self._shown_maps(codes)], 1)
+        return torch.cat([self._latents(batch), self._lines(codes)], 1)
 
-    def _shown_maps(self, codes: Codes) -> Tensor:
-        """Mask and drawings by cells, `(B, 8, h, h)`."""
+    def _lines(self, codes: Codes) -> Tensor:
+        """Drawings by cells, `(B, 7, h, h)`."""
         assert codes.features is not None
-        maps = codes.features[self.cells]
-        lines = F.pixel_shuffle(maps[:, 1:-3], FINE)
-        return torch.cat([maps[:, :1], F.avg_pool2d(lines, FINE)], 1)
+        # Behind the mask, and before the surface of colours.
+        return F.avg_pool2d(F.pixel_shuffle(codes.features[self.cells][:, 1:-3], FINE), FINE)
 
     def drawn_before(self, image: Tensor, edited: Sequence[Codes]) -> Tensor:
         """As in the base: what this flow expects from the same places, led away from the persons."""
-        person = self.encode(image).identity
+        person = _as_tensor(self.use.identities(numbers_of(image)), image)
         drawn = []
         for codes in edited:
-            wanted = self.drawn_view(codes)
-            own = self.drawn_view(codes.with_identity(person.repeat(len(wanted) // len(person), 1)))
+            both = torch.cat([codes.identity, person.repeat(len(codes.identity) // len(person), 1)])
+            twice = codes.map(lambda item: torch.cat([item, item])).with_identity(both)
+            wanted, own = self.drawn_view(twice).chunk(2)
             drawn.append(wanted + AWAY * (wanted - own))
         return torch.cat(drawn)
 
@@ -371,7 +371,7 @@ class Persona(Backbone):
         self, batch: FaceBatch, codes: Codes, drawn: Tensor, source: Tensor, wanted: Collection[str]
     ) -> dict[str, Tensor]:
         """Stage 1's own term: `flow`, how wrong the flow's directions to photographs are."""
-        return {"flow": self._terms.flow(batch, codes, drawn[:, :-SEEN])}
+        return {"flow": self._terms.flow(self._latents(batch), codes, drawn[:, :-SEEN])}
 
     def anonymize_terms(self, batch: FaceBatch, branches: Branches, wanted: Collection[str]) -> dict[str, Tensor]:
         """Stage 2's own terms: those of `PersonaTerms.hiding`, and stage 1's `flow` on the batch's photographs."""
@@ -379,7 +379,7 @@ class Persona(Backbone):
         if "flow" in wanted:
             codes = branches.original
             codes = codes.with_identity(self.mixed_identity(codes, torch.arange(len(batch), device=batch.image.device)))
-            terms["flow"] = self._terms.flow(batch, codes, self.paint(codes))
+            terms["flow"] = self._terms.flow(self._latents(batch), codes, self.paint(codes))
         return {name: value for name, value in terms.items() if name in wanted}
 
     @property

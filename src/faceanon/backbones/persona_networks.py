@@ -84,10 +84,11 @@ class TorchNetworks:
         kept for as long as the weights are the same.
         """
         weights = list(self.method.flow.parameters())
-        # Whatever moves a weight in its place counts on. A copied method brings this state along, and its flow counts
-        # anew.
-        state = (id(self.method.flow), weights[0].device, *(weight._version for weight in weights))
-        if self._rounded is None or self._rounded[0] != state:
+        # What moves a weight in its place counts on, but for fused optimizers: a flow that trains is rounded anew. A
+        # copied method brings this state along, and its flow counts anew. Tensors of inference mode do not count.
+        counts = [0 if weight.is_inference() else weight._version for weight in weights]
+        state = (id(self.method.flow), weights[0].device, *counts)
+        if self._rounded is None or self._rounded[0] != state or weights[0].requires_grad:
             flow = copy.deepcopy(self.method.flow).eval().requires_grad_(False).to(memory_format=torch.channels_last)
             if has_bfloat16():
                 for layer in flow.modules():

@@ -39,17 +39,16 @@ class PersonaTerms:
     identities: IdentitySpace
     mesh: FaceMesh
 
-    def flow(self, batch: FaceBatch, codes: Codes, drawn: Tensor) -> Tensor:
+    def flow(self, latents: Tensor, codes: Codes, drawn: Tensor) -> Tensor:
         """How wrong the flow's directions to photographs are (`flow_error`), a scalar.
 
         Args:
-            batch: The photographs.
+            latents: `(B, 32, h, h)` of the photographs.
             codes: Theirs, with places x(t) on the way to them.
             drawn: `(B, 32, h, h)`, x(1) as the flow expects it there.
         """
         assert codes.mask is not None
         assert codes.time is not None
-        latents = batch.latents if batch.latents is not None else self.bundle.codec.encode(batch.image)
         return flow_error(drawn, latents, codes.mask, codes.time).mean()
 
     def hiding(self, batch: FaceBatch, branches: Branches, drawn: Tensor, wanted: Collection[str]) -> dict[str, Tensor]:
@@ -58,7 +57,7 @@ class PersonaTerms:
         `hide`        Cosine above 0 to the person, or to her mirror image, by the recogniser.
         `apart`       Cosine above .2 between one face under two keys.
         `donor`       1 - cos of the free part of the identity code to that of the donor whose face was put on.
-        `expression`  L1 between where the mesh sees eyes, brows and mouth, and where the put-on face has them.
+        `expression`  L1 between where the mesh sees eyes and mouth, and where the put-on face has them.
 
         Args:
             batch: B photographs.
@@ -71,9 +70,10 @@ class PersonaTerms:
         assert edited.mask is not None
         assert edited.mesh is not None
         shown = self._shown(drawn, edited.mask, edited.image)
-        seen = self.bundle.recogniser(seen_otherwise(shown))
+        # In float32: bfloat16 has two digits for a cosine.
+        seen = self.bundle.recogniser(seen_otherwise(shown)).float()
         with torch.no_grad():
-            known = [self.bundle.recogniser(batch.image), self.bundle.recogniser(batch.image.flip(-1))]
+            known = self.bundle.recogniser(torch.cat([batch.image, batch.image.flip(-1)])).float().chunk(2)
         alike = torch.stack([(seen * own.repeat(branches.versions, 1)).sum(1) for own in known]).amax(0)
         free = self.identities.free_basis
         donor = F.cosine_similarity(self.identities.code(seen) @ free, edited.identity @ free)

@@ -90,7 +90,7 @@ class Trainable:
         identity = torch.cat([codes.identity.detach() for codes in edited])
         times = len(identity) // len(image)
         codes = self.encode(image).map(lambda item: item.repeat(times, *[1] * (item.ndim - 1)))
-        return self.decode(codes.with_identity(identity))
+        return self.drawn_view(codes.with_identity(identity))
 
     def w_plus(self, codes: Codes) -> Tensor | None:
         """The W+ codes `(B, L, D)` that `decode` draws, for latent regularisers; None where there are none."""

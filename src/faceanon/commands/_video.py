@@ -37,6 +37,7 @@ VIDEOS_ONLY: dict[str, Any] = {
     "between": None,
 }
 EVERY_HELP = "look for faces on every Nth frame of a video (default: 8 times a second, oftener where they move fast)"
+ONLY_BETWEEN = "only between {:g} s and {:g} s are faces hidden; in all other frames they are shown"
 # Under any password, since a mark would tell strangers from the faces that were there.
 UNMARKED = "with --deniable no result has a mark, whichever faces it shows"
 PHOTOS_ONLY: dict[str, Any] = {
@@ -306,8 +307,7 @@ def anonymize_one(
         print(f"faceanon: {error}; raise --max-gap, or leave --strict away and look there", file=sys.stderr)
         return 1
     if options.span is not None:
-        start, stop = options.span
-        _say(f"only between {start:g} s and {stop:g} s are faces hidden; in all other frames they are shown")
+        _say(ONLY_BETWEEN.format(*options.span))
     if metadata.mark and not holds_mark(paths[1]):
         _say(f"note: {paths[1].suffix} has no place for the mark; write .mp4 or .mov where it is needed")
     for line in summary(outcome, paths[1]):
@@ -331,6 +331,8 @@ def film_anonymizer(
             raise UserError(str(error)) from error
         tracks = tuple(report.track for report in outcome.tracks)
         notes = []
+        if options.span is not None:
+            notes.append(ONLY_BETWEEN.format(*options.span))
         if any(track.missing for track in tracks):
             notes.append(f"{describe_missing(tracks)}; look there, or raise --max-gap")
         if outcome.dropped:

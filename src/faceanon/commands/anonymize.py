@@ -326,8 +326,7 @@ def _settings(options: AnonymizeOptions) -> dict[str, Any]:
         "to": options.seal.settings(),
         "select": select.settings(),
         "exclude": exclude.settings(),
-        "films": {**asdict(options.video), **asdict(options.follow)},
-    }
+    } | {f"films_{name}": value for name, value in {**asdict(options.video), **asdict(options.follow)}.items()}
 
 
 def _policy(options: AnonymizeOptions) -> Policy:

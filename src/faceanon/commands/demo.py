@@ -99,7 +99,7 @@ def _stage(config: str, options: DemoOptions, folder: Path) -> list[str]:
         "model.init_args.export": folder / "model",
         # At the end alone: so short a training has little to show before.
         "model.init_args.samples_every": max(1, options.batches),
-        # Of batches in which the discriminator learns alone, at most a third, so that a short demo trains the flow too.
+        # The discriminator learns alone in a third of the batches at most, so that a short demo trains the flow too.
         "model.init_args.head_start": min(40, options.batches // 3),
         "model.init_args.backbone.init_args.bundle": options.bundle,
         "data.init_args.bundle": options.bundle,

@@ -15,7 +15,7 @@ SPREAD = 0.18  # standard deviation of their places
 def random_covers(rows: int, cells: int, device: torch.device | str = "cpu") -> Tensor:
     """Draw which cells something covers: an ellipse, turned in any way, in a quarter of the pictures.
 
-    A painter that meets such holes in its mask learns to join a face to hands, microphones and masks that stay. The
+    A network that meets such holes in its mask learns to join a face to hands, microphones and masks that stay. The
     numbers come from torch's random state.
 
     Args:

@@ -1,4 +1,4 @@
-"""Drawings of a face that a painter works from: lines of eyes, pupils, brows, lips, nose and outline, and its mask."""
+"""Drawings of a face that a network draws along: lines of eyes, pupils, brows, lips, nose and outline, and its mask."""
 
 from __future__ import annotations
 

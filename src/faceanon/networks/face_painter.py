@@ -1,13 +1,10 @@
-"""Networks on the latents of photographs: one paints a face into its surroundings, the others look at latents.
+"""Networks on the latents of photographs: one paints a face into its surroundings, the other tells it from photographs.
 
-All of them work on the normalised latents of a `LatentCodec`, `(B, 32, h, h)`: 16 cells a side for a face of 128 px, 32
-cells for one of 256 px. The painter of 256 px is the painter of 128 px with one more level around it, whose tensors
-have names of their own, so that a trained small painter starts a large one.
+Both work on the normalised latents of a `LatentCodec`, `(B, 32, h, h)`: 16 cells a side for a face of 128 px, 32 cells
+for one of 256 px.
 """
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -139,11 +136,8 @@ class PainterLevel(nn.Module):
 class FacePainter(nn.Module):
     """Paint a face into latents: what lies around the face, drawings of it and a condition give the new cells.
 
-    One painter may paint faces of several sizes: each has layers of its own where latents come in and go out, and the
-    levels below are shared.
-
     Args:
-        sizes: Cells a side of the latents: 16 for faces of 128 px, 32 for 256 px.
+        cells: Cells a side of the latents: 16 for faces of 128 px, 32 for 256 px.
         channels: Channels of the latents.
         maps: Channels of the spatial condition beside the latents.
         condition: Length of the vector condition.
@@ -154,10 +148,10 @@ class FacePainter(nn.Module):
 
     def __init__(
         self,
-        sizes: Sequence[int] = (16,),
+        cells: int = 16,
         channels: int = 32,
         maps: int = 116,
-        condition: int = 93,
+        condition: int = 85,
         widths: dict[int, int] | None = None,
         hidden: int = 320,
         dropout: float = 0.0,
@@ -167,12 +161,9 @@ class FacePainter(nn.Module):
         self.embed = nn.Sequential(
             nn.Linear(condition, hidden), nn.SiLU(), nn.Linear(hidden, hidden), nn.SiLU(), nn.Linear(hidden, hidden)
         )
-        self.sides = [side for side in sorted(widths, reverse=True) if COARSEST < side <= max(sizes)]
-        # Layers of its own for each size where latents come in and go out; the levels below are shared, so that the
-        # layers for large faces can train alone and leave the small ones as they are.
-        self.enter = nn.ModuleDict()
-        for cells in sizes:
-            self.enter[str(cells)] = nn.Conv2d(channels + maps, widths[cells], 3, padding=1)
+        self.sides = [side for side in sorted(widths, reverse=True) if COARSEST < side <= cells]
+        # By the side of the latents, as all levels are named.
+        self.enter = nn.ModuleDict({str(cells): nn.Conv2d(channels + maps, widths[cells], 3, padding=1)})
         self.levels = nn.ModuleDict()
         for side in self.sides:
             after = 3 if side == 16 else 2
@@ -181,15 +172,13 @@ class FacePainter(nn.Module):
         width = widths[COARSEST]
         self.coarse = nn.ModuleList(ModulatedBlock(width, width, hidden, dropout) for _ in range(4))
         self.attention = nn.ModuleList(CellAttention(width) for _ in range(3))
-        self.leave = nn.ModuleDict()
-        for cells in sizes:
-            self.leave[str(cells)] = _out(widths[cells], channels)
+        self.leave = nn.ModuleDict({str(cells): _out(widths[cells], channels)})
 
     def forward(self, latents: Tensor, mask: Tensor, maps: Tensor, condition: Tensor) -> Tensor:
         """The latents with a new face.
 
         Args:
-            latents: `(B, channels, cells, cells)`, of one of the sizes; what lies under the mask is not looked at.
+            latents: `(B, channels, cells, cells)`; what lies under the mask is not looked at.
             mask: `(B, 1, cells, cells)` of 0 and 1, the cells to paint.
             maps: `(B, maps, cells, cells)` drawings of the face.
             condition: `(B, condition)` float32.
@@ -201,10 +190,8 @@ class FacePainter(nn.Module):
         film = self.embed(condition)
         cells = str(latents.shape[-1])
         x = self.enter[cells](torch.cat([around, maps], 1))
-        # A small face enters below the levels that only large ones have.
-        sides = [side for side in self.sides if side <= latents.shape[-1]]
         kept: list[Tensor] = []
-        for side in sides:
+        for side in self.sides:
             level = self.levels[str(side)]
             x = level.descend(x, film)  # type: ignore[operator]
             kept.append(x)
@@ -213,7 +200,7 @@ class FacePainter(nn.Module):
             x = block(x, film)
             if number < len(self.attention):
                 x = self.attention[number](x)
-        for side in reversed(sides):
+        for side in reversed(self.sides):
             x = self.levels[str(side)].ascend(x, kept.pop(), film)  # type: ignore[operator]
         painted: Tensor = self.leave[cells](x)
         return around + mask * painted

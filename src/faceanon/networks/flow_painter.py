@@ -52,7 +52,7 @@ class FlowPainter(nn.Module):
     ) -> None:
         super().__init__()
         widths = widths or {16: 192, 8: 384}
-        self.painter = FacePainter([cells], channels, maps + channels, condition + TIME, widths, hidden, dropout)
+        self.painter = FacePainter(cells, channels, maps + channels, condition + TIME, widths, hidden, dropout)
 
     def forward(
         self, noisy: Tensor, time: Tensor, latents: Tensor, mask: Tensor, maps: Tensor, condition: Tensor

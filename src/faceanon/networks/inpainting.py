@@ -166,7 +166,7 @@ class CellUNet(nn.Module):
         super().__init__()
         self.channels = channels
         # All cells are painted, and seen through what the painter calls maps: so the context may reach everywhere.
-        self.painter = FacePainter((cells,), channels, inputs, key_dim)
+        self.painter = FacePainter(cells, channels, inputs, key_dim)
         last = self.painter.leave[str(cells)][-1]  # type: ignore[index]
         nn.init.zeros_(last.weight)
         nn.init.zeros_(last.bias)

@@ -28,7 +28,7 @@ Array = NDArray[Any]
 Box = tuple[int, int, int, int]
 """Top, bottom, left and right, in cells."""
 
-SIZE = 128  # side of the faces that are looked at, redrawn and painted, in pixels
+SIZE = 128  # side of the faces that are looked at and redrawn, in pixels
 LARGE = 256  # ... and of those that get what the small ones of half the size got
 CELLS = SIZE // CELL
 # Of a face that was covered whole no light could be measured, and a training broke off.

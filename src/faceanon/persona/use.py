@@ -74,7 +74,8 @@ class Place:
 
     Args:
         latents: `(B, 32, 16, 16)` normalised.
-        mesh: `(B, 468, 3)`: x and y with the picture's edges at -1 and 1, and depth in the same unit.
+        mesh: `(B, 468, 3)`: x and y with the picture's edges at -1 and 1, and depth in the same unit; in training
+            `(B, 468, 2)`, without depth.
         lines: `(B, 7, 64, 64)` in [0, 1], drawings of eyes, brows, lips, nose and outline.
         mask: `(B, 1, 16, 16)` of 0 and 1, the cells to change.
         confidence: `(B,)` that there is a face.
@@ -251,7 +252,8 @@ class PersonaUse(ArrayMethod):
     def identities(self, image: Array, inverse: bool = False) -> Array:
         """Identity codes `(B, 64)` of faces `(B, 3, 128, 128)`."""
         del inverse  # an anonymized face is read in the same way
-        return self.look(image).code
+        self.networks.open(self.needed)
+        return self._code(self.networks.encode(image), self.networks.embed(image))
 
     def unlike(self, image: Array, identity: Array, key: Array) -> Array:
         """A code `(64,)` from which a key gets a stranger who is unlike the person in all of some frames.
@@ -370,10 +372,14 @@ class PersonaUse(ArrayMethod):
         light = fit_light(self.networks.preview(latents), mask)
         maps = np.concatenate([mask, folded(place.lines), light_surface(light) * mask], 1)
         attributes = np.concatenate([light.reshape(len(image), -1), pose(place.mesh[..., :2])], 1)
+        code = self._code(latents, embedding)
+        return SeenFaces(image, latents, mask, maps, attributes, code, embedding, place.confidence, place.mesh)
+
+    def _code(self, latents: Array, embedding: Array) -> Array:
+        """Identity codes `(B, 64)` of faces by their latents `(B, 32, 16, 16)` and embeddings `(B, E)`."""
         # The recogniser was trained to tell persons apart: its embeddings tell sex and age of the invented people that
         # the space was fitted to, and nothing of real ones. So the picture's looks take their place.
-        code = self.space.with_kept(self.space.code(embedding), self.networks.looks(latents))
-        return SeenFaces(image, latents, mask, maps, attributes, code, embedding, place.confidence, place.mesh)
+        return self.space.with_kept(self.space.code(embedding), self.networks.looks(latents))
 
     def _cells_to_keep(self, image: Array) -> tuple[Array, Array]:
         """Latents of pictures, and the mask of the cells that are to change; found at half the size of large ones."""

@@ -182,6 +182,17 @@ def test_beyond_a_part_of_the_film_everybody_is_shown(clip, tmp_path):
         assert np.abs(before.pixels.astype(int) - after.pixels).mean() < 3
 
 
+def test_the_frame_on_the_screen_when_a_part_begins_is_hidden_too(tmp_path):
+    shots = np.full((8, HEIGHT, WIDTH, 3), 128, np.uint8)
+    shots[:, 20 : 20 + SIDE, 310 : 310 + SIDE] = small(0)
+    # Of slides: the fourth is shown from 1.5 s to 4 s. A second has 600 units.
+    clip = write_clip(tmp_path / "in.mp4", shots, times=[0, 300, 600, 900, 2400, 2700, 3000, 3300])
+    pipeline = Pipeline(KeyedTint(), shipped_detector("yunet", 20))
+    options = replace(EXACT, span=(2.0, 4.2))
+    (item,) = anonymize_video(pipeline, clip, tmp_path / "out.mkv", SECRET, options).tracks
+    assert [(segment.start, segment.stop) for segment in item.track.segments] == [(3, 5)]
+
+
 def test_a_part_without_a_face_is_one_line(clip, tmp_path):
     with pytest.raises(NoFaceError, match="no face found in that part of"):
         shown(clip, tmp_path / "out.mkv", None, replace(EXACT, span=(100, 200)))

@@ -78,7 +78,7 @@ def export_onnx(backbone: Backbone, weights: str, name: str) -> Exported:
     if backbone.sealed:
         raise UserError(
             f"{name} ({type(backbone).__name__}) has no ONNX export: its way back is a sealed code, and neither that "
-            "nor the drawings of the face that it paints from are made by a network; use it in Python "
+            "nor how donors are put on is a network; use it in Python "
             "(faceanon.Pipeline), or export a model without sealed codes"
         )
     if isinstance(backbone, InMeshFrame):

@@ -134,7 +134,10 @@ def anonymize_video(
     tracks, times = find_tracks(pipeline, source, info, options.follow, progress)
     frames = len(times)
     if options.span is not None:
-        tracks = between(tracks, *np.searchsorted(times, options.span).tolist())
+        start, end = options.span
+        # The frame that is shown at the beginning came before it, and stays until the next one.
+        first = max(0, int(np.searchsorted(times, start, "right")) - 1)
+        tracks = between(tracks, first, int(np.searchsorted(times, end)))
         if not any(track.segments for track in tracks):
             raise NoFaceError(f"no face found in that part of {source}; nothing was written")
     stays: tuple[Stay, ...] = ()

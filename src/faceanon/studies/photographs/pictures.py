@@ -133,7 +133,7 @@ def drawing_facts(pipeline: Pipeline) -> list[str]:
     bundle = getattr(pipeline.backbone, "bundle", None)
     facts = [pipeline.backbone.method, pipeline.weights, "" if bundle is None else bundle.fingerprint]
     if isinstance(pipeline.backbone, Casting):
-        # Its weights would not tell: nothing of them is in such pictures.
+        # Its weights do not say whose faces these are.
         facts.append(shipped_sha256(CAST_FILE))
     return facts
 

@@ -12,6 +12,7 @@ from covered_faces import images, whole_faces, with_masks
 from faceanon.backbones import persona as module
 from faceanon.backbones.persona import CODE_NOISE, NEAR, STARTS, STEPS, UNTOLD
 from faceanon.backbones.persona_cells import numbers_of
+from faceanon.backbones.persona_networks import TorchNetworks
 from faceanon.landmarks.covers import SHARE
 from faceanon.models import load_backbone
 from faceanon.networks.flow_painter import FlowPainter
@@ -81,6 +82,20 @@ def test_a_batch_that_is_not_trained_on_is_encoded_as_its_pictures_are(persona, 
         if one is not None:
             torch.testing.assert_close(one, other, msg=field.name)
     assert ours.noisy is None
+
+
+def test_what_was_prepared_of_a_batch_is_not_computed_again(training, batch, monkeypatch):
+    for name in ("encode", "points", "embed"):
+        monkeypatch.setattr(TorchNetworks, name, lambda *asked: pytest.fail("a network was asked"))
+    space = training.identities
+    sibling = replace(batch, embedding=batch.embedding.roll(1, 0))
+    codes = training.encode_batch(sibling)
+    # The code is that of another version of the picture, the looks are this one's.
+    theirs, own = space.code(sibling.embedding), training.encode_batch(batch).identity
+    torch.testing.assert_close(codes.identity @ space.free_basis, theirs @ space.free_basis, atol=1e-3, rtol=0)
+    looks = space.kept_basis[:, :3]
+    torch.testing.assert_close(codes.identity @ looks, own @ looks, atol=1e-3, rtol=0)
+    assert torch.equal(codes.mesh, batch.mesh)
 
 
 def test_training_puts_every_face_somewhere_on_the_straight_way_from_noise_of_its_own(training, batch):

@@ -169,6 +169,25 @@ def write_atomic(path: Path, data: bytes, mode: int = 0o666) -> None:
     write_parts(path, [data], mode)
 
 
+def write_new(path: Path, data: bytes, mode: int = 0o666) -> None:
+    """Write `data` as `write_atomic` does, where no file is yet.
+
+    Raises:
+        UserError: There is one, also if it came in the meantime; or the folder cannot be written.
+    """
+    draft = path.with_name(f"{unfinished(path)}{secrets.token_hex(4)}")
+    write_atomic(draft, data, mode)
+    try:
+        # Unlike a rename, this never replaces.
+        os.link(draft, path)
+    except FileExistsError:
+        raise UserError(f"{path} exists; choose another name, or move it") from None
+    except OSError as error:
+        raise unwritable(path, error) from error
+    finally:
+        draft.unlink(missing_ok=True)
+
+
 def write_parts(path: Path, parts: Iterable[bytes], mode: int = 0o666) -> None:
     """Write parts one after the other as `whole_file` does; one of them is in memory at a time.
 

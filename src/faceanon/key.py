@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import NoReturn
 
 import numpy as np
+from argon2.exceptions import HashingError
 from argon2.low_level import Type, hash_secret_raw
 from numpy.typing import NDArray
 
@@ -155,7 +156,7 @@ class Secret:
             parameters: Cost of the derivation; `KdfParameters()` when None.
 
         Raises:
-            UserError: If the password is empty or not valid Unicode.
+            UserError: If the password is empty or not valid Unicode, or there is not enough memory.
             ValueError: If the salt is empty.
 
         Examples:
@@ -170,9 +171,10 @@ class Secret:
         if not salt:
             raise ValueError("the salt is empty; make one with new_salt()")
         cost = parameters or KdfParameters()
-        return cls(
-            hash_secret_raw(
-                secret=_encode_password(password),
+        encoded = _encode_password(password)
+        try:
+            master = hash_secret_raw(
+                secret=encoded,
                 salt=hashlib.sha3_256(b"faceanon/salt/1" + salt).digest(),  # Argon2 itself refuses less than 8 bytes
                 time_cost=cost.iterations,
                 memory_cost=cost.memory_kib,
@@ -181,7 +183,12 @@ class Secret:
                 type=Type.ID,
                 version=cost.version,
             )
-        )
+        # Without the cause, whose traceback would hold the password.
+        except HashingError:
+            raise UserError(
+                f"the key derivation needs {cost.memory_kib // 1024} MB of memory, which this machine has not free"
+            ) from None
+        return cls(master)
 
     @classmethod
     def random(cls, seed: int) -> Secret:

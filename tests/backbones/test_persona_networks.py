@@ -75,6 +75,7 @@ def shrunk(method):
 
 
 def test_the_copy_is_the_same_object_while_the_weights_are_the_same(method, asked):
+    method.requires_grad_(False)
     networks = method.use.networks
     first = directions(method, asked)
     kept = networks._flow()
@@ -83,7 +84,6 @@ def test_the_copy_is_the_same_object_while_the_weights_are_the_same(method, aske
     assert networks._flow() is kept
     # What leaves the weights as they are counts for nothing.
     method.train()
-    method.flow.requires_grad_(False)
     assert networks._flow() is kept
     assert not kept.training
     assert not any(parameter.requires_grad for parameter in kept.parameters())

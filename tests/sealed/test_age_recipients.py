@@ -1,22 +1,25 @@
 """Keys of files, sealed for recipients and passwords: who opens them, who does not, and what is said of damage."""
 
+import base64
 import copy
 import pickle
 import stat
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pyrage
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from faceanon.commands._openers import recipients_of
 from faceanon.errors import UserError
 from faceanon.key import KdfParameters, Password
 from faceanon.lock import AGE_BEGINNING, Lock, WrappedKey
 from faceanon.manifest import CropGeometry, Manifest
 from faceanon.sealed.envelope import WrongPasswordError
-from faceanon.sealed.identity_file import is_protected, read_identity, write_identity
+from faceanon.sealed.identity_file import ARMOR, is_protected, read_identity, write_identity
 from faceanon.sealed.openers import Openers, check_deniable, openers
 from faceanon.sealed.recipients import Identity, WrongIdentityError, checked_recipient, wrap
 
@@ -212,3 +215,40 @@ def test_a_file_that_is_no_identity_is_one_line(tmp_path, content):
         read_identity(file, lambda: "word")
     assert "\n" not in str(caught.value)
     assert "QQQQ" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", [" {}", "key={}", "recipient: {}"])
+def test_a_secret_key_anywhere_in_a_recipient_is_not_shown(tmp_path, text):
+    secret = ANNA.secret_text()
+    file = tmp_path / "anna.pub"
+    for encoding in ("utf-8", "utf-16-le"):
+        file.write_bytes(text.format(secret).encode(encoding))
+        for given in (text.format(secret), str(file)):
+            with pytest.raises(UserError, match="secret key") as caught:
+                recipients_of([given])
+            assert secret[20:30] not in str(caught.value)
+
+
+def test_a_secret_key_in_the_place_of_its_file_is_not_shown():
+    with pytest.raises(UserError, match="secret key") as caught:
+        read_identity(Path(ANNA.secret_text()), lambda: "words")
+    assert ANNA.secret_text()[20:30] not in str(caught.value)
+
+
+def test_an_identity_that_comes_in_the_meantime_is_not_replaced(tmp_path):
+    file = tmp_path / "anna.key"
+    write_identity(file, ANNA, "words")
+    with pytest.raises(UserError, match="exists; choose another name"):
+        write_identity(file, Identity.new(), "words")
+    assert read_identity(file, lambda: "words").recipient == ANNA.recipient
+    assert [found.name for found in tmp_path.iterdir()] == ["anna.key"]
+
+
+@pytest.mark.parametrize("armored", [True, False])
+def test_an_identity_that_would_take_all_memory_is_refused_before_it_does(tmp_path, armored):
+    data = AGE_BEGINNING + b"-> scrypt bBjlhJVYZeE4aqUdmtRHfw 23\nZV/AhotwSGqaPCU43cepl4WYUouAa17a3xpu4G2yi5k\n--- "
+    if armored:
+        data = ARMOR + b"\n" + base64.encodebytes(data)
+    (tmp_path / "big.key").write_bytes(data)
+    with pytest.raises(UserError, match=r"2\^23 rounds of scrypt"):
+        read_identity(tmp_path / "big.key", lambda: "words")

@@ -138,12 +138,12 @@ def recipients_of(values: Sequence[str]) -> list[str]:
     Raises:
         UserError: If one is no key and no file of keys. A secret key that was given by mistake is not shown.
     """
-    from faceanon.sealed.recipients import ADVICE, SECRET_BEGINNING, checked_recipient
+    from faceanon.sealed.recipients import ADVICE, checked_recipient, refuse_secret
 
     found: list[str] = []
     for value in values:
-        is_key = value.lower().startswith("age1") or value.upper().startswith(SECRET_BEGINNING)
-        if is_key:
+        refuse_secret(value, "--to")
+        if value.lower().startswith("age1"):
             found.append(checked_recipient(value, "--to"))
         elif Path(value).is_file():
             found += _recipients_in(Path(value))
@@ -155,7 +155,7 @@ def recipients_of(values: Sequence[str]) -> list[str]:
 def _recipients_in(path: Path) -> list[str]:
     from faceanon.lock import AGE_BEGINNING
     from faceanon.sealed.identity_file import ARMOR
-    from faceanon.sealed.recipients import ADVICE, checked_recipient
+    from faceanon.sealed.recipients import ADVICE, checked_recipient, refuse_secret
 
     try:
         with path.open("rb") as file:
@@ -168,7 +168,10 @@ def _recipients_in(path: Path) -> list[str]:
     if data.startswith((AGE_BEGINNING, ARMOR)):
         raise UserError(f"--to: {path} is an identity, which is secret, or another encrypted file; {ADVICE}")
     found = []
-    for line in data.decode("utf-8-sig", "replace").splitlines():
+    text = data.decode("utf-8-sig", "replace")
+    # Of the whole file, since a line of it would stand in the message.
+    refuse_secret(text, f"--to: {path}")
+    for line in text.splitlines():
         word = line.strip()
         if word and not word.startswith("#"):
             found.append(checked_recipient(word, f"--to: {path}"))

@@ -175,6 +175,11 @@ def passphrase_of(source: PasswordOptions, confirm: bool, what: str) -> str:
     text = _text(source.password_env, source.password_file, confirm, source.password_keyring, typed, what)
     if not text:
         raise UserError("the passphrase is empty; give at least one character")
+    try:
+        text.encode()
+    # Without the cause, which holds the text.
+    except UnicodeEncodeError:
+        raise UserError("the passphrase is not valid text; give it in UTF-8") from None
     return text
 
 

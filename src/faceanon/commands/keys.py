@@ -68,12 +68,14 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _new(options: KeyOptions) -> int:
-    from faceanon.files import check_name, write_atomic
+    from faceanon.files import check_name, write_new
     from faceanon.sealed.identity_file import write_identity
     from faceanon.sealed.recipients import Identity
 
     public = options.file.with_name(options.file.name + ".pub")
     check_name(public)
+    if options.file.suffix == ".pub":
+        raise UserError(f"{options.file}: .pub is the ending of the public key, which is given away; name it otherwise")
     for path in (options.file, public):
         # Who replaces an identity loses all that was made for it.
         if path.exists():
@@ -81,7 +83,7 @@ def _new(options: KeyOptions) -> int:
     passphrase = passphrase_of(options.password, confirm=True, what=f"Passphrase for {options.file}")
     identity = Identity.new()
     write_identity(options.file, identity, passphrase)
-    write_atomic(public, f"{identity.recipient}\n".encode())
+    write_new(public, f"{identity.recipient}\n".encode())
     print(identity.recipient)
     return 0
 

@@ -8,18 +8,22 @@ This text, encrypted by age under a passphrase (scrypt), is what lies on the dis
 
 from __future__ import annotations
 
+import base64
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pyrage
 
 from faceanon.errors import UserError
-from faceanon.files import write_atomic
+from faceanon.files import write_new
 from faceanon.lock import AGE_BEGINNING
-from faceanon.sealed.recipients import SECRET_BEGINNING, Identity
+from faceanon.sealed.recipients import SECRET_BEGINNING, Identity, refuse_secret
 
 ARMOR = b"-----BEGIN AGE ENCRYPTED FILE-----"
 MAX_BYTES = 65_536
+MOST_WORK = 20  # 2^20 rounds of scrypt take 1 GB
+_WORK = re.compile(rb"-> scrypt \S+ (\d{1,9})")
 OWNER_ALONE = 0o600
 
 
@@ -32,10 +36,10 @@ def write_identity(path: Path, identity: Identity, passphrase: str) -> None:
         passphrase: Not empty.
 
     Raises:
-        UserError: If the file cannot be written.
+        UserError: If the file is there already, or cannot be written.
     """
     text = f"# public key: {identity.recipient}\n{identity.secret_text()}\n"
-    write_atomic(path, pyrage.passphrase.encrypt(text.encode(), passphrase, armored=True), OWNER_ALONE)
+    write_new(path, pyrage.passphrase.encrypt(text.encode(), passphrase, armored=True), OWNER_ALONE)
 
 
 def is_protected(path: Path) -> bool:
@@ -59,6 +63,7 @@ def read_identity(path: Path, passphrase: Callable[[], str]) -> Identity:
     """
     data = _read(path)
     if data.startswith((AGE_BEGINNING, ARMOR)):
+        _check_work(data, path)
         try:
             data = pyrage.passphrase.decrypt(data, passphrase())
         except pyrage.DecryptError:
@@ -77,7 +82,23 @@ def read_identity(path: Path, passphrase: Callable[[], str]) -> Identity:
         raise UserError(f"{path}: {error}") from None
 
 
+def _check_work(data: bytes, path: Path) -> None:
+    """Refuse a file whose passphrase would take more memory than machines have.
+
+    Raises:
+        UserError: If scrypt is to take more than 1 GB.
+    """
+    if data.startswith(ARMOR):
+        lines = data.split(b"\n")[1:]
+        # The head is short; what follows need not be whole here.
+        data = base64.b64decode(b"".join(lines[:8]) + b"==", validate=False)
+    work = _WORK.search(data)
+    if work is not None and int(work[1]) > MOST_WORK:
+        raise UserError(f"the identity {path} asks for 2^{int(work[1])} rounds of scrypt; make it again with fewer")
+
+
 def _read(path: Path) -> bytes:
+    refuse_secret(str(path), "the identity")
     try:
         with path.open("rb") as file:
             # One byte more than may be shows that the file is too long.

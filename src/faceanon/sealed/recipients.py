@@ -41,12 +41,23 @@ def checked_recipient(text: str, name: str) -> str:
         Traceback (most recent call last):
         faceanon.errors.UserError: --to: 'age1abc' is no key of a recipient; give age1..., or the .pub file ...
     """
-    if text.upper().startswith(SECRET_BEGINNING):
-        raise UserError(f"{name}: this is a secret key, which others have now seen; {ADVICE}")
+    refuse_secret(text, name)
     try:
         return str(pyrage.x25519.Recipient.from_str(text))
-    except pyrage.RecipientError:
+    # The second of bytes that are no text.
+    except (pyrage.RecipientError, UnicodeEncodeError):
         raise UserError(f"{name}: {text[:70]!r} is no key of a recipient; {ADVICE}") from None
+
+
+def refuse_secret(text: str, name: str) -> None:
+    """Refuse a secret key where none belongs, before a message could show it.
+
+    Raises:
+        UserError: If there is one anywhere in `text`.
+    """
+    # Text of two bytes a letter has zeros between.
+    if SECRET_BEGINNING in text.replace("\0", "").upper():
+        raise UserError(f"{name}: this is a secret key, which others have now seen; {ADVICE}")
 
 
 def wrap(key: bytes, recipients: Sequence[str]) -> bytes:

@@ -134,10 +134,7 @@ def anonymize_video(
     tracks, times = find_tracks(pipeline, source, info, options.follow, progress)
     frames = len(times)
     if options.span is not None:
-        start, end = options.span
-        # The frame that is shown at the beginning came before it, and stays until the next one.
-        first = max(0, int(np.searchsorted(times, start, "right")) - 1)
-        tracks = between(tracks, first, int(np.searchsorted(times, end)))
+        tracks = between(tracks, *frames_between(times, options.span))
         if not any(track.segments for track in tracks):
             raise NoFaceError(f"no face found in that part of {source}; nothing was written")
     stays: tuple[Stay, ...] = ()
@@ -246,6 +243,26 @@ def find_tracks(
     if not any(track.segments for track in tracks):
         raise NoFaceError(f"no face found in {source}; nothing was written")
     return tracks, [time - times[0] for time in times]
+
+
+def frames_between(times: list[float], span: tuple[float, float]) -> tuple[int, int]:
+    """The first frame that is on the screen in a part of a film, and the first one after it.
+
+    Args:
+        times: When each frame comes, in seconds, rising.
+        span: Begin and end of the part, in seconds.
+
+    Examples:
+        >>> from faceanon.pipeline.video.anonymize import frames_between
+        >>> frames_between([0, 10, 20, 28, 32, 40], (30, 35))  # the fourth stays from 28 to 32
+        (3, 5)
+    """
+    start, end = span
+    # The last frame stays as long as any other at most.
+    if start > times[-1] + max(np.diff(times), default=0):
+        return len(times), len(times)
+    # The frame that is shown at the beginning came before it, and stays until the next one.
+    return max(0, int(np.searchsorted(times, start, "right")) - 1), int(np.searchsorted(times, end))
 
 
 def describe_missing(tracks: tuple[Track, ...], most: int = 5) -> str:

@@ -223,9 +223,9 @@ def test_a_secret_key_anywhere_in_a_recipient_is_not_shown(tmp_path, text):
     file = tmp_path / "anna.pub"
     for encoding in ("utf-8", "utf-16-le"):
         file.write_bytes(text.format(secret).encode(encoding))
-        for given in (text.format(secret), str(file)):
+        for text_given in (text.format(secret), str(file)):
             with pytest.raises(UserError, match="secret key") as caught:
-                recipients_of([given])
+                recipients_of([text_given])
             assert secret[20:30] not in str(caught.value)
 
 

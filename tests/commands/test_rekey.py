@@ -4,6 +4,7 @@ import itertools
 import json
 import shutil
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,16 +13,24 @@ from PIL import Image
 
 from faceanon import cli
 from faceanon.commands import anonymize, recover
+from faceanon.errors import UserError
 from faceanon.key import KdfParameters, Password
-from faceanon.photo.file import load_photo, read_vault
+from faceanon.manifest import Manifest
+from faceanon.photo.file import load_photo, read_vault, write_photo
 from faceanon.photo.manifests import manifest_of
 from faceanon.photo.mark import is_marked
 from faceanon.photo.metadata import sidecar_of, vault_of
+from faceanon.photo.policy import Policy
 from faceanon.pipeline import Pipeline, anonymize_file
+from faceanon.pipeline.rekey import rekey_film
+from faceanon.pipeline.video.codes import new_codes
+from faceanon.pipeline.video.record import VideoRecord, read_sidecar_record
+from faceanon.pipeline.video.tracks import Segment
+from faceanon.sealed import pixels
 from faceanon.sealed.openers import Openers
 from faceanon.sealed.recipients import Identity
 from fakes import FixedDetector, KeyedTint, SealedPatch
-from test_pipeline import ALONE, PHOTO
+from test_pipeline import ALONE, PHOTO, face_at
 
 ANNA, BEN, EVE = Identity.new(), Identity.new(), Identity.new()
 
@@ -59,6 +68,7 @@ def faceanon(backbone, monkeypatch, capsys, tmp_path):
 
 OLD = ("--password-env", "OLD")
 NEW = ("--new-password-env", "NEW")
+NEW_OPENS = ("--password-env", "NEW")
 TO_BOTH = ("--to", "anna.pub", "--to", BEN.recipient)
 
 
@@ -309,3 +319,114 @@ def test_a_sidecar_of_an_earlier_run_goes(faceanon, tmp_path):
     shutil.copy(sidecar_of(tmp_path / "s.png"), sidecar_of(tmp_path / "r.png"))
     assert faceanon("rekey", "h.png", "r.png", *OLD, *TO_BOTH, "--overwrite")[0] == 0
     assert not sidecar_of(tmp_path / "r.png").exists()
+
+
+def find_faces(faces):
+    anonymize._pipeline().detector.detections = faces
+
+
+def test_a_part_of_what_pixels_carry_would_still_open_so_it_is_refused(faceanon):
+    five = [face_at(x, y, 14) for x, y in ((60, 60), (160, 60), (260, 60), (60, 160), (160, 160))]
+    find_faces(five)
+    hidden(faceanon, "h.png", *OLD, "--carry", "pixels")
+    carrying = []
+    for left, top in pixels._magics(load_photo("h.png").pixels):
+        carrying.append([face for face in five if abs(face.box[0] - left) < 40 and abs(face.box[1] - top) < 40])
+    assert len(carrying) > 1
+    find_faces(carrying[0])
+    assert faceanon("anonymize", "h.png", "hh.png", "--again", *OLD)[0] == 0
+    shown = load_photo("hh.png")
+    assert pixels.find(shown.pixels) is None
+    refused(faceanon("rekey", "hh.png", "r.png", *OLD, *TO_BOTH), "--carry pixels")
+    # Who turns it back has them again.
+    write_photo(Path("turned.png"), replace(shown, pixels=np.rot90(shown.pixels)[:, ::-1].copy()))
+    refused(faceanon("rekey", "turned.png", "r.png", *OLD, *TO_BOTH), "--carry pixels")
+    assert not Path("r.png").exists()
+
+
+@pytest.mark.parametrize("vault_with", ["h.png", "hh.png"])
+def test_a_vault_that_fits_both_records_is_sealed_anew_once(faceanon, vault_with):
+    for source, name in (("in.png", "h.png"), ("h.png", "hh.png")):
+        more = ("--vault",) if name == vault_with else ()
+        Image.fromarray(PHOTO).save("in.png")
+        assert faceanon("anonymize", source, name, "--again", *OLD, *more)[0] == 0
+    code, out, _ = faceanon("rekey", "hh.png", "r.png", *OLD, *TO_BOTH)
+    assert (code, "note" in out) == (0, False)
+    manifest = manifest_of_name("r.png")
+    assert manifest.salt is manifest.earlier.salt is None
+    assert not opens(faceanon, "r.png", *OLD)
+    name = "r.png"
+    if vault_with == "h.png":
+        assert opens(faceanon, "r.png", "--identity", "ben.key")
+        name = shutil.copy("back.png", "once.png")
+    assert opens(faceanon, name, "--exact", "--identity", "ben.key")
+
+
+def test_what_opens_first_opens_for_others_or_nothing_is_written(faceanon, monkeypatch):
+    hidden(faceanon, "h.png", *OLD, "--vault")
+    monkeypatch.setenv("SECOND", "second words")
+    assert faceanon("anonymize", "h.png", "hh.png", "--again", "--password-env", "SECOND")[0] == 0
+    refused(faceanon("rekey", "hh.png", "r.png", *OLD, *TO_BOTH), "hh.png: wrong password")
+    assert not Path("r.png").exists()
+    # The vault is that of the record which stays.
+    code, out, _ = faceanon("rekey", "hh.png", "r.png", "--password-env", "SECOND", *TO_BOTH)
+    assert code == 0
+    notes = [line for line in out.splitlines() if line.startswith("note: hh.png: ")]
+    assert len(notes) == 2
+    assert "vault" in notes[1]
+    assert [note.count("hh.png") for note in notes] == [1, 1]
+    assert read_vault(Path("r.png")) == read_vault(Path("hh.png"))
+    assert opens(faceanon, "r.png", "--identity", "anna.key")
+    shutil.copy("back.png", "once.png")
+    assert opens(faceanon, "once.png", "--exact", *OLD)
+
+
+def test_a_folder_that_lies_in_out_is_not_written_over(faceanon, tmp_path):
+    for name in ("n/b/x.png", "n/b/b/x.png"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    hidden(faceanon, "n/b/x.png", *OLD)
+    shutil.copy("n/b/x.png", "n/b/b/x.png")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*.png")}
+    refused(faceanon("rekey", "n/b", "n", *OLD, *TO_BOTH, "--overwrite"), "is itself an input")
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*.png")} == before
+
+
+def test_where_all_faces_are_hidden_for_good_no_password_seems_right(faceanon):
+    anonymize._pipeline().policy = Policy(min_face=200)
+    hidden(faceanon, "h.png", *OLD)
+    refused(faceanon("rekey", "h.png", "r.png", *NEW, *OLD), "h.png holds nothing that a key opens")
+    assert not Path("r.png").exists()
+    # A vault shows which one is.
+    hidden(faceanon, "v.png", "--vault", *OLD)
+    refused(faceanon("rekey", "v.png", "r.png", "--password-env", "NEW", *TO_BOTH), "v.png: wrong password")
+    assert faceanon("rekey", "v.png", "r.png", *OLD, *TO_BOTH)[0] == 0
+    assert opens(faceanon, "r.png", "--exact", "--identity", "anna.key")
+    # Inside another record, and around another one: what opens decides.
+    anonymize._pipeline().policy = Policy()
+    assert faceanon("anonymize", "h.png", "hh.png", "--again", *OLD)[0] == 0
+    hidden(faceanon, "g.png", *OLD)
+    anonymize._pipeline().policy = Policy(min_face=200)
+    assert faceanon("anonymize", "g.png", "gg.png", "--again", *NEW_OPENS)[0] == 0
+    for number, name in enumerate(("hh.png", "gg.png")):
+        refused(faceanon("rekey", name, "x.png", *NEW_OPENS, *TO_BOTH), f"{name}: wrong password")
+        assert faceanon("rekey", name, f"{number}.png", *OLD, *TO_BOTH)[0] == 0
+
+
+def test_a_wrong_password_for_a_film_leaves_no_folder(faceanon, monkeypatch, tmp_path):
+    film = tmp_path / "film.mp4"
+    film.write_bytes(b"film")
+    right = Openers(Password("right", kdf=KdfParameters(memory_kib=64, iterations=1, lanes=1)))
+    secret, lock = right.new_key()
+    shared = Manifest("package.Method", "model", "ab" * 32, 64, 640, 480, layers=()).locked(lock)
+    record = VideoRecord(shared, 1, (Segment(0, 0, np.array([[1000, 1000, 500, 0]], np.int32)),))
+    with new_codes(film, record, secret) as writer:
+        writer.add(0, 0, b"code")
+        writer.save()
+    monkeypatch.setattr("faceanon.pipeline.rekey.record_of", lambda path: (read_sidecar_record(sidecar_of(path)), ""))
+    new = Openers(recipients=[ANNA.recipient])
+    target = tmp_path / "new/film.mp4"
+    with pytest.raises(UserError, match="wrong password"):
+        rekey_film(film, target, Openers(Password("wrong")), new)
+    assert not target.parent.exists()
+    rekey_film(film, target, right, new)
+    assert target.read_bytes() == b"film"

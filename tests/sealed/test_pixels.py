@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from faceanon.errors import UserError
-from faceanon.sealed.pixels import MAGIC, embed, find
+from faceanon.sealed.pixels import MAGIC, embed, find, has_part
 
 WINDOWS = [(10, 20, 90, 110), (120, 5, 160, 50), (60, 100, 100, 140)]
 
@@ -70,3 +70,14 @@ def test_the_magic_alone_is_nothing():
         row[: len(bits)] = (row[: len(bits)] & 0xFE) | bits
         pixels[0] = row.reshape(width, 3)
         assert find(pixels) is None
+
+
+def test_a_part_of_what_was_carried_is_seen():
+    pixels = picture()
+    assert not has_part(pixels)
+    embed(pixels, WINDOWS, np.random.default_rng(1).bytes(3000))
+    for left, top, right, bottom in sorted(WINDOWS, key=lambda w: (w[0] - w[2]) * (w[1] - w[3])):
+        assert has_part(pixels)
+        pixels[top:bottom, left:right] = 0
+        assert find(pixels) is None
+    assert not has_part(pixels)

@@ -152,7 +152,7 @@ def _jobs(options: RekeyOptions, done: Finished) -> list[Job]:
     """Which file becomes which; files of a folder that cannot be done go into `done`.
 
     Raises:
-        UserError: If there is nothing to do, or an output exists or has a name that is too long.
+        UserError: If there is nothing to do, or an output exists, is an input or has a name that is too long.
     """
     source = options.input
     target = options.output
@@ -170,9 +170,14 @@ def _jobs(options: RekeyOptions, done: Finished) -> list[Job]:
     contents = look_into(source)
     for path, why in contents.left.items():
         done.failures.append(f"{path}: {why}")
+    sources = [*contents.photos, *contents.films]
+    inputs = {path.resolve() for path in sources}
     jobs = []
-    for path in (*contents.photos, *contents.films):
+    for path in sources:
         output = target / path.relative_to(source)
+        # Where IN lies in OUT; even with --overwrite.
+        if output.resolve() in inputs:
+            raise UserError(f"{output}, which {path} would become, is itself an input; write to another folder")
         _check_output(path, output, options.overwrite)
         jobs.append((path, output))
     if not jobs:
@@ -217,7 +222,8 @@ def _work(jobs: list[Job], old: Openers, new: Openers, done: Finished, stop: boo
             else:
                 done.photos += 1
                 for reason in result:
-                    done.notes.append(f"{source}: of a photo that was anonymized more than once, {reason}")
+                    # It begins with the file's name.
+                    done.notes.append(f"{reason} (what an earlier anonymize sealed; it stays as it was)")
             advance()
 
 

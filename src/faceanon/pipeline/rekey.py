@@ -15,20 +15,23 @@ from faceanon.errors import UserError
 from faceanon.files import unwritable, whole_file
 from faceanon.manifest import Manifest
 from faceanon.photo.decode import opened
-from faceanon.photo.file import load_carried, read_vault, write_files
+from faceanon.photo.file import load_photo, read_vault, write_files
 from faceanon.photo.manifests import manifest_of
 from faceanon.photo.metadata import WRITABLE, embedded, embedded_vault, sidecar_of
+from faceanon.photo.signature import TURNS
 from faceanon.photo.splice import spliced
 from faceanon.photo.vault import belongs, reseal
 from faceanon.pipeline.video.codes import new_codes, stored_codes
 from faceanon.pipeline.video.record import record_of
 from faceanon.sealed.manifests import opened_codes, with_codes
 from faceanon.sealed.openers import Openers
+from faceanon.sealed.pixels import has_part
 
 UNSEALED = (
     "{name} carries no sealed codes: its key made the pixels themselves, so it cannot change; recover it and anonymize "
     "it again"
 )
+NOTHING = "{name} holds nothing that a key opens; rekey has nothing to change"
 
 
 @dataclass(frozen=True)
@@ -38,14 +41,18 @@ class Rekeyed:
     Args:
         manifest: The new one.
         vault: The new one, or None.
-        changed: How many records were opened and sealed anew; a photo that was anonymized twice has two.
-        left: Why each other record stays as it was.
+        changed: In how many records something was opened and sealed anew; a photo that was anonymized twice has two.
+        left: Why each record stays as it was that does not open, and the vault where none opens it.
+        sealed: Whether the vault was sealed anew.
+        closed: Why the vault did not open with a record that it may belong to; None where none was tried.
     """
 
     manifest: Manifest
     vault: bytes | None
     changed: int = 0
-    left: tuple[str, ...] = ()
+    left: tuple[UserError, ...] = ()
+    sealed: bool = False
+    closed: UserError | None = None
 
 
 def rekey_photo(source: Path, target: Path, old: Openers, new: Openers) -> tuple[str, ...]:
@@ -58,12 +65,13 @@ def rekey_photo(source: Path, target: Path, old: Openers, new: Openers) -> tuple
         new: Is to open the target.
 
     Returns:
-        Why each record stays as it was that `old` does not open: of a photo that was anonymized more than once.
+        Why each inner record stays as it was that `old` does not open: of a photo that was anonymized more than once.
 
     Raises:
         WrongPasswordError: If the password opens nothing in the file.
         WrongIdentityError: If the identity does not.
-        UserError: If the source carries no usable data, or its pixels carry them, or the target cannot be written.
+        UserError: If the source carries no usable data, or its pixels carry a part of them, or the target cannot be
+            written.
     """
     check_same_format(source, target)
     manifest, where = manifest_of(source)
@@ -71,8 +79,8 @@ def rekey_photo(source: Path, target: Path, old: Openers, new: Openers) -> tuple
         inside = embedded(image) is not None
         vault_inside = embedded_vault(image) is not None
         lossless = image.format != "JPEG"
-    # A manifest in the pixels would still open for the old ones.
-    if where == "in the pixels" or (lossless and load_carried(source) is not None):
+    # What stands in the pixels would still open for the old ones, a part of it too.
+    if where == "in the pixels" or (lossless and _carries(source)):
         raise UserError(
             f"{source}: its pixels carry recovery data too (--carry pixels), and rekey changes no pixel; recover it "
             "and anonymize it again"
@@ -91,7 +99,13 @@ def rekey_photo(source: Path, target: Path, old: Openers, new: Openers) -> tuple
         None if inside else (text + "\n").encode(),
         None if vault_inside else done.vault,
     )
-    return done.left
+    return tuple(map(str, done.left))
+
+
+def _carries(source: Path) -> bool:
+    """Whether the pixels carry recovery data, or a part of them; also those of a photo that was turned since."""
+    pixels = load_photo(source).pixels
+    return any(has_part(turn.undo(pixels)) for turn in TURNS)
 
 
 def rekeyed(manifest: Manifest, vault: bytes | None, old: Openers, new: Openers, name: str) -> Rekeyed:
@@ -105,61 +119,74 @@ def rekeyed(manifest: Manifest, vault: bytes | None, old: Openers, new: Openers,
         name: What to call it in messages.
 
     Raises:
-        WrongPasswordError: If the password opens no record.
+        WrongPasswordError: If the password does not open the outermost record, which is what opens first.
         WrongIdentityError: If the identity does not.
-        UserError: If no record can be opened for another reason, or the vault is another picture's.
+        UserError: If that record cannot be opened for another reason, or the vault is another picture's or opens with
+            no record, or there is nothing that a key opens.
     """
-    if vault is not None and not any(belongs(vault, record) for record in _records(manifest)):
+    records = _records(manifest)
+    if vault is not None and not any(belongs(vault, record) for record in records):
         raise UserError(f"{name}: its vault is damaged or belongs to another picture; put its own beside it")
-    done = _rekeyed(manifest, vault, old, new, name)
-    if isinstance(done, UserError):
-        raise done
+    done = Rekeyed(manifest, vault)
+    earlier: Manifest | None = None
+    kept = []
+    # The innermost first: it goes into the one around it.
+    for record in reversed(records):
+        done = replace(done, manifest=replace(record, earlier=earlier))
+        try:
+            done = _rekeyed_record(done, old, new, name)
+        except UserError as error:
+            if record is manifest:
+                raise
+            kept.append(record)
+            done = replace(done, left=(*done.left, error))
+        earlier = done.manifest
+    if vault is not None and not done.sealed:
+        if done.closed is not None and not any(belongs(vault, record) for record in kept):
+            raise done.closed
+        why = done.closed or UserError(f"{name}: its vault belongs to what does not open")
+        done = replace(done, left=(*done.left, why))
+    if done.changed == 0:
+        raise done.left[0] if done.left else UserError(NOTHING.format(name=name))
     return done
 
 
 def _records(manifest: Manifest) -> list[Manifest]:
+    """The outermost first."""
     records = [manifest]
     while records[-1].earlier is not None:
         records.append(records[-1].earlier)
     return records
 
 
-def _rekeyed(manifest: Manifest, vault: bytes | None, old: Openers, new: Openers, name: str) -> Rekeyed | UserError:
-    """As `rekeyed`; the error where no record was opened."""
-    before = Rekeyed(manifest, vault)
-    inner: Rekeyed | UserError | None = None
-    if manifest.earlier is not None:
-        # The innermost first: it goes into the one around it.
-        inner = _rekeyed(manifest.earlier, vault, old, new, name)
-        if isinstance(inner, Rekeyed):
-            before = replace(inner, manifest=replace(manifest, earlier=inner.manifest))
-        else:
-            before = replace(before, left=(str(inner),))
-    try:
-        return _rekeyed_record(before, old, new, name)
-    except UserError as error:
-        if before.changed == 0:
-            return error
-        return replace(before, left=(*before.left, str(error)))
-
-
 def _rekeyed_record(before: Rekeyed, old: Openers, new: Openers, name: str) -> Rekeyed:
-    """The outermost record for others.
+    """The outermost record for others, and the vault where the record's key opens it.
 
     Raises:
-        UserError: If it does not open.
+        UserError: If the record does not open.
     """
     manifest = before.manifest
-    vault = before.vault
     if manifest.faces and not manifest.codes:
         raise UserError(UNSEALED.format(name=name))
+    vault = before.vault
+    if before.sealed or (vault is not None and not belongs(vault, manifest)):
+        vault = None
+    if vault is None and not manifest.codes and manifest.wrapped is None:
+        # Nothing shows whether the key is right, so it does not count.
+        return replace(before, manifest=manifest.locked(new.new_key()[1]))
     secret = old.open(manifest.lock, name)
     codes = opened_codes(manifest, secret, name)
     new_secret, lock = new.new_key()
-    if vault is not None and belongs(vault, manifest):
-        vault = reseal(vault, secret, new_secret, manifest, name)
+    done = before
+    if vault is not None:
+        try:
+            done = replace(before, vault=reseal(vault, secret, new_secret, manifest, name), sealed=True, closed=None)
+        except UserError as error:
+            # It may be that of another record with the same faces.
+            done = replace(before, closed=error)
+    opened = bool(codes) or manifest.wrapped is not None or done.sealed
     manifest = with_codes(manifest.locked(lock), codes, new_secret)
-    return replace(before, manifest=manifest, vault=vault, changed=before.changed + 1)
+    return replace(done, manifest=manifest, changed=before.changed + opened)
 
 
 def rekey_film(source: Path, target: Path, old: Openers, new: Openers) -> None:
@@ -185,15 +212,15 @@ def rekey_film(source: Path, target: Path, old: Openers, new: Openers) -> None:
     secret = old.open(record.shared.lock, str(source))
     new_secret, lock = new.new_key()
     new_record = replace(record, shared=record.shared.locked(lock), body=None)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with (
-        stored_codes(source, record, secret) as codes,
-        new_codes(target, new_record, new_secret) as writer,
-    ):
-        for (frame, track), code in codes.items():
-            writer.add(frame, track, code)
-        # Before the film, so that no film stands there without what recovers it.
-        writer.save()
+    with stored_codes(source, record, secret) as codes:
+        # A wrong password shows at the first code, and is to leave no folder behind.
+        next(iter(codes.values()))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with new_codes(target, new_record, new_secret) as writer:
+            for (frame, track), code in codes.items():
+                writer.add(frame, track, code)
+            # Before the film, so that no film stands there without what recovers it.
+            writer.save()
     try:
         _copy(source, target)
     except UserError:

@@ -95,6 +95,26 @@ def find(pixels: NDArray[np.uint8]) -> bytes | None:
     return None
 
 
+def has_part(pixels: NDArray[np.uint8]) -> bool:
+    """Whether a window of carried data still stands there, even if not all of them do.
+
+    Args:
+        pixels: RGB `(H, W, 3)` uint8.
+
+    Examples:
+        >>> import numpy as np
+        >>> from faceanon.sealed.pixels import embed, find, has_part
+        >>> photo = np.full((100, 100, 3), 200, dtype=np.uint8)
+        >>> has_part(photo)
+        False
+        >>> embed(photo, windows=[(10, 10, 60, 60)], payload=b"what recovery needs")
+        >>> photo[10, 50:60] ^= 1  # damage
+        >>> find(photo) is None, has_part(photo)
+        (True, True)
+    """
+    return bool(_magics(pixels))
+
+
 def _room(window: Window) -> int:
     """Bytes of payload that a window holds; may be negative."""
     left, top, right, bottom = window

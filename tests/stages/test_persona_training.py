@@ -54,7 +54,7 @@ def settings(tmp_path_factory):
 @pytest.fixture(scope="module")
 def data(settings):
     """The same as words of the command."""
-    options = {**settings, "batch_size": 4}
+    options = {**settings, "batch_size": 4, "train_batches": 4}
     return [f"--data.init_args.{name}={value}" for name, value in options.items()]
 
 

@@ -54,8 +54,8 @@ def test_the_contract_of_a_backbone(faces, monkeypatch):
     for module in ("weights.bundle", "backbones.persona", "backbones.persona_networks"):
         monkeypatch.setattr(f"faceanon.{module}.has_bfloat16", lambda: False)
     torch.manual_seed(0)
-    # A donor may serve two keys, and an untrained flow enlarges how sums of a batch are rounded: tests below ask both of
-    # the shipped model, that a face is the same alone and in a batch, and that keys give other donors.
+    # A donor may serve two keys, and an untrained flow enlarges how sums of a batch are rounded: tests below ask both
+    # of the shipped model, that a face is the same alone and in a batch, and that keys give other donors.
     check_backbone(Persona(), image=faces, leave_out=("batch", "sensitivity"))
 
 

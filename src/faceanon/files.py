@@ -169,6 +169,28 @@ def write_atomic(path: Path, data: bytes, mode: int = 0o666) -> None:
     write_parts(path, [data], mode)
 
 
+def read_small(path: Path, most: int, what: str) -> bytes:
+    """The bytes of a file that cannot be long.
+
+    Args:
+        path: The file.
+        most: Bytes that it may have.
+        what: What to call it in messages.
+
+    Raises:
+        UserError: It cannot be read, or is longer.
+    """
+    try:
+        with path.open("rb") as file:
+            # One byte more than may be shows that the file is too long; the rest of it may be a whole disk.
+            data = file.read(most + 1)
+    except OSError as error:
+        raise UserError(f"cannot read {what}: {error.strerror}") from None
+    if len(data) > most:
+        raise UserError(f"{what} is longer than {most} bytes; is it the right file?")
+    return data
+
+
 def write_new(path: Path, data: bytes, mode: int = 0o666) -> None:
     """Write `data` as `write_atomic` does, where no file is yet.
 

@@ -1,6 +1,5 @@
 """`keys`, `anonymize --to` and `recover --identity`: photos and folders that open for recipients."""
 
-import itertools
 import json
 import os
 import subprocess
@@ -10,36 +9,20 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from faceanon import cli
-from faceanon.commands import anonymize, recover
-from faceanon.key import KdfParameters
 from faceanon.photo.file import load_photo
 from faceanon.photo.manifests import manifest_of
-from faceanon.pipeline import Pipeline
 from faceanon.pipeline.many.journal import JOURNAL_NAME
 from faceanon.sealed.recipients import Identity
-from fakes import FixedDetector, SealedPatch
-from test_pipeline import ALONE, PHOTO
+from test_pipeline import PHOTO
 from torchless import without_torch
 
 ANNA, BEN = Identity.new(), Identity.new()
 WORDS = "words of the passphrase"
 
 
-@pytest.fixture(scope="module")
-def backbone(sealed_bundle):
-    return SealedPatch(str(sealed_bundle))
-
-
 @pytest.fixture
-def faceanon(backbone, monkeypatch, capsys, tmp_path):
+def faceanon(in_process, monkeypatch, tmp_path):
     """Run a command in this process; gives exit code, output and error output."""
-    pipe = Pipeline(backbone, FixedDetector(ALONE))
-    monkeypatch.setattr(recover, "load_pipeline", lambda *asked, **more: pipe)
-    monkeypatch.setattr(anonymize, "_pipeline", lambda *asked: pipe)
-    monkeypatch.setattr(KdfParameters.__init__, "__defaults__", ("argon2id", 64, 1, 1, 19))
-    salts = itertools.count(1)
-    monkeypatch.setattr("faceanon.key.new_salt", lambda: next(salts).to_bytes(16, "big"))
     monkeypatch.delenv("FACEANON_PASSWORD", raising=False)
     monkeypatch.setenv("PW", "right words")
     for name, identity in (("anna", ANNA), ("ben", BEN)):
@@ -47,13 +30,7 @@ def faceanon(backbone, monkeypatch, capsys, tmp_path):
         (tmp_path / f"{name}.pub").write_text(f"{identity.recipient}\n")
     Image.fromarray(PHOTO).save(tmp_path / "a.png")
     monkeypatch.chdir(tmp_path)
-
-    def run(*words):
-        code = cli.main([*map(str, words)])
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return run
+    return in_process
 
 
 def refused(answer, message):

@@ -1,6 +1,5 @@
 """`rekey`: other recipients and passwords for photos, folders and films, and not a pixel changed."""
 
-import itertools
 import json
 import shutil
 import time
@@ -11,8 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from faceanon import cli
-from faceanon.commands import anonymize, recover
+from faceanon.commands import anonymize
 from faceanon.errors import UserError
 from faceanon.key import KdfParameters, Password
 from faceanon.manifest import Manifest
@@ -29,27 +27,15 @@ from faceanon.pipeline.video.tracks import Segment
 from faceanon.sealed import pixels
 from faceanon.sealed.openers import Openers
 from faceanon.sealed.recipients import Identity
-from fakes import FixedDetector, KeyedTint, SealedPatch
+from fakes import FixedDetector, KeyedTint
 from test_pipeline import ALONE, PHOTO, face_at
 
 ANNA, BEN, EVE = Identity.new(), Identity.new(), Identity.new()
 
 
-@pytest.fixture(scope="module")
-def backbone(sealed_bundle):
-    return SealedPatch(str(sealed_bundle))
-
-
 @pytest.fixture
-def faceanon(backbone, monkeypatch, capsys, tmp_path):
+def faceanon(in_process, monkeypatch, tmp_path):
     """Run a command in this process under a password in PW; gives exit code, output and error output."""
-    pipe = Pipeline(backbone, FixedDetector(ALONE))
-    monkeypatch.setattr(recover, "load_pipeline", lambda *asked, **more: pipe)
-    monkeypatch.setattr(anonymize, "_pipeline", lambda *asked: pipe)
-    monkeypatch.setattr(KdfParameters.__init__, "__defaults__", ("argon2id", 64, 1, 1, 19))
-    # The same keys in every run: some salts draw a stranger of these small networks very near the original.
-    salts = itertools.count(1)
-    monkeypatch.setattr("faceanon.key.new_salt", lambda: next(salts).to_bytes(16, "big"))
     monkeypatch.delenv("FACEANON_PASSWORD", raising=False)
     monkeypatch.setenv("OLD", "old words")
     monkeypatch.setenv("NEW", "new words")
@@ -57,13 +43,7 @@ def faceanon(backbone, monkeypatch, capsys, tmp_path):
         (tmp_path / f"{name}.key").write_text(identity.secret_text())
         (tmp_path / f"{name}.pub").write_text(f"# of {name}\n{identity.recipient}\n")
     monkeypatch.chdir(tmp_path)
-
-    def run(*words):
-        code = cli.main([*map(str, words)])
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return run
+    return in_process
 
 
 OLD = ("--password-env", "OLD")

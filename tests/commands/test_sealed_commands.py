@@ -1,6 +1,5 @@
 """`anonymize` and `recover` with sealed codes: wrong passwords, --deniable, --carry pixels."""
 
-import itertools
 import json
 import os
 import subprocess
@@ -12,35 +11,17 @@ import torch
 from PIL import Image
 
 from faceanon import cli
-from faceanon.commands import anonymize, recover
-from faceanon.key import KdfParameters
 from faceanon.photo.file import load_photo
-from faceanon.pipeline import Pipeline
-from fakes import FixedDetector, SealedPatch
-from test_pipeline import ALONE, PHOTO
-
-
-@pytest.fixture(scope="module")
-def backbone(sealed_bundle):
-    return SealedPatch(str(sealed_bundle))
+from test_pipeline import PHOTO
 
 
 @pytest.fixture
-def faceanon(backbone, monkeypatch, capsys):
+def faceanon(in_process, monkeypatch):
     """Run a command in this process under a password; gives exit code, output and error output."""
-    pipe = Pipeline(backbone, FixedDetector(ALONE))
-    monkeypatch.setattr(recover, "load_pipeline", lambda *asked, **more: pipe)
-    monkeypatch.setattr(anonymize, "_pipeline", lambda *asked: pipe)
-    monkeypatch.setattr(KdfParameters.__init__, "__defaults__", ("argon2id", 64, 1, 1, 19))
-    # The same keys in every run: some salts draw a stranger of these small networks very near the original.
-    salts = itertools.count(1)
-    monkeypatch.setattr("faceanon.key.new_salt", lambda: next(salts).to_bytes(16, "big"))
 
     def run(password, *words):
         monkeypatch.setenv("PW", password)
-        code = cli.main([*map(str, words), "--password-env", "PW"])
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
+        return in_process(*words, "--password-env", "PW")
 
     return run
 

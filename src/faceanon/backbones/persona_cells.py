@@ -50,7 +50,7 @@ def mesh_points(mesh: FaceMesh, image: Array) -> tuple[Array, Array]:
 
 def window_of(mask: Tensor) -> Box:
     """The window of cells that masks `(B, 1, h, h)` cover together, as `persona.cells.window_of`."""
-    return cells_window(mask.detach().float().cpu().numpy())
+    return cells_window(numbers_of(mask))
 
 
 def wider(window: Box, side: int) -> Box:

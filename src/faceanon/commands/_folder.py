@@ -151,12 +151,17 @@ def plan(source: Path, target: Path, overwrite: bool, suffix: str = ".png") -> P
     if not source.is_file():
         raise UserError(f"no such file or folder: {source}")
     output = target / f"{source.stem}{suffix}" if target.is_dir() else target
-    _check_output(source, output, overwrite)
+    check_output(source, output, overwrite)
     check_suffix(output)
     return Plan([(source, output)])
 
 
-def _check_output(source: Path, output: Path, overwrite: bool) -> None:
+def check_output(source: Path, output: Path, overwrite: bool) -> None:
+    """Refuse a result that cannot be written, or would replace something.
+
+    Raises:
+        UserError: If it has a name that is too long, is the source, or it or what lies beside it exists.
+    """
     from faceanon.files import check_name
     from faceanon.photo.metadata import check_beside
 
@@ -167,11 +172,20 @@ def _check_output(source: Path, output: Path, overwrite: bool) -> None:
         check_beside(output)
 
 
-def _plan_folder(source: Path, target: Path, suffix: str) -> Plan:
+def check_folders(source: Path, target: Path) -> None:
+    """Refuse a folder that the results of another one cannot be written to.
+
+    Raises:
+        UserError: If it is a file, or lies in the other one.
+    """
     if target.is_file():
         raise UserError(f"{source} is a folder but {target} is a file; name a folder to write to")
     if target.resolve().is_relative_to(source.resolve()):
         raise UserError(f"{target} lies in {source}; write to a folder outside, or outputs would be taken for inputs")
+
+
+def _plan_folder(source: Path, target: Path, suffix: str) -> Plan:
+    check_folders(source, target)
     contents = look_into(source)
     whole = Plan([], left=contents.left, hidden=contents.hidden)
     whole.jobs = _named(source, target, contents.photos, suffix, whole)

@@ -153,18 +153,15 @@ def recipients_of(values: Sequence[str]) -> list[str]:
 
 
 def _recipients_in(path: Path) -> list[str]:
+    from faceanon.files import read_small
     from faceanon.lock import AGE_BEGINNING
     from faceanon.sealed.identity_file import ARMOR
     from faceanon.sealed.recipients import ADVICE, checked_recipient, refuse_secret
 
     try:
-        with path.open("rb") as file:
-            # One byte more than may be shows that the file is too long.
-            data = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise UserError(f"--to: cannot read {path}: {error.strerror}") from None
-    if len(data) > MAX_BYTES:
-        raise UserError(f"--to: {path} is longer than {MAX_BYTES} bytes; is it the right file?")
+        data = read_small(path, MAX_BYTES, str(path))
+    except UserError as error:
+        raise UserError(f"--to: {error}") from None
     if data.startswith((AGE_BEGINNING, ARMOR)):
         raise UserError(f"--to: {path} is an identity, which is secret, or another encrypted file; {ADVICE}")
     found = []

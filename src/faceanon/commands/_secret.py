@@ -221,14 +221,10 @@ def _from_environment(name: str) -> str:
 
 
 def _from_file(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            # One byte more than may be shows that the file is too long; the rest of it may be a whole disk.
-            data = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise UserError(f"cannot read the password file {path}: {error.strerror}") from None
-    if len(data) > MAX_BYTES:
-        raise UserError(f"the password file {path} is longer than {MAX_BYTES} bytes; is it the right file?")
+    # Here, since it imports numpy: `--help` would take half as long again.
+    from faceanon.files import read_small
+
+    data = read_small(path, MAX_BYTES, f"the password file {path}")
     try:
         # Editors on Windows put a mark in front and \r\n behind, which nobody typed. Other spaces may be meant and
         # stay.

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from faceanon.commands._files import FileOptions, check_target
+from faceanon.commands._metadata import UNMARKED, MetadataOptions
 from faceanon.errors import UserError
 
 if TYPE_CHECKING:
@@ -38,8 +39,6 @@ VIDEOS_ONLY: dict[str, Any] = {
 }
 EVERY_HELP = "look for faces on every Nth frame of a video (default: 8 times a second, oftener where they move fast)"
 ONLY_BETWEEN = "only between {:g} s and {:g} s are faces hidden; in all other frames they are shown"
-# Under any password, since a mark would tell strangers from the faces that were there.
-UNMARKED = "with --deniable no result has a mark, whichever faces it shows"
 PHOTOS_ONLY: dict[str, Any] = {
     "list_faces": False,
     "aligned": False,
@@ -100,46 +99,6 @@ class FollowOptions:
         start, stop = self.between
         if start >= stop:
             raise UserError(f"--between ends at {stop:g} s and begins at {start:g} s; give the earlier time first")
-
-
-@dataclass(frozen=True)
-class MetadataOptions:
-    """What a result carries beside its pixels.
-
-    Args:
-        sidecar: Whether the recovery data go into a file beside it.
-        mark: Whether it says that trained algorithms made a part of it.
-        keep_metadata: Kinds of the original's metadata that stay, with commas between; None: none.
-    """
-
-    sidecar: bool
-    mark: bool
-    keep_metadata: str | None
-
-    @property
-    def kinds(self) -> frozenset[str]:
-        """The kinds that stay.
-
-        Raises:
-            UserError: If a word is unknown.
-        """
-        from faceanon.photo.exif import kinds_of
-
-        return kinds_of(self.keep_metadata)
-
-    def check(self, film: bool) -> None:
-        """Refuse what was typed wrongly.
-
-        Raises:
-            UserError: If a word is unknown, or IN is a film and a kind is named that films do not have.
-        """
-        if self.kinds and film and self.of_photos_only:
-            raise UserError("--keep-metadata camera is for photos only; of a film, time and place can stay")
-
-    @property
-    def of_photos_only(self) -> bool:
-        """Whether a kind is named that films do not have."""
-        return self.keep_metadata is not None and "camera" in self.keep_metadata.split(",")
 
 
 def is_video(path: str | Path) -> bool:

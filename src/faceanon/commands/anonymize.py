@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from faceanon.commands._files import MANY, FileOptions, add_file_arguments, add_rare_file_arguments, load_pipeline
 from faceanon.commands._folder import look_into, plan
+from faceanon.commands._metadata import MetadataOptions
 from faceanon.commands._openers import SealOptions, add_recipient_argument, recipients_of, sealing
 from faceanon.commands._people import (
     PeopleChoice,
@@ -40,7 +41,6 @@ from faceanon.commands._secret import PasswordOptions, add_password_arguments, c
 from faceanon.commands._typed import typed
 from faceanon.commands._video import (
     FollowOptions,
-    MetadataOptions,
     QualityOptions,
     add_rare_video_arguments,
     add_video_arguments,

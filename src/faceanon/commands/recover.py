@@ -38,12 +38,12 @@ from typing import TYPE_CHECKING, Any
 
 from faceanon.commands._files import MANY, FileOptions, add_file_arguments, add_rare_file_arguments, load_pipeline
 from faceanon.commands._folder import plan
+from faceanon.commands._metadata import UNMARKED
 from faceanon.commands._openers import OpenOptions, add_identity_argument, opening
 from faceanon.commands._run import check_shares, prepare_folder, quiet_pictures, run_jobs
 from faceanon.commands._secret import PasswordOptions, add_password_arguments, check_password
 from faceanon.commands._typed import typed
 from faceanon.commands._video import (
-    UNMARKED,
     QualityOptions,
     add_rare_video_arguments,
     add_video_arguments,

@@ -23,8 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from faceanon.commands._files import check_target
-from faceanon.commands._folder import look_into
+from faceanon.commands._folder import check_folders, check_output, look_into
 from faceanon.commands._openers import (
     OpenOptions,
     add_identity_argument,
@@ -161,12 +160,9 @@ def _jobs(options: RekeyOptions, done: Finished) -> list[Job]:
             raise UserError(f"no such file or folder: {source}")
         if target.is_dir():
             target = target / source.name
-        _check_output(source, target, options.overwrite)
+        check_output(source, target, options.overwrite)
         return [(source, target)]
-    if target.is_file():
-        raise UserError(f"{source} is a folder but {target} is a file; name a folder to write to")
-    if target.resolve().is_relative_to(source.resolve()):
-        raise UserError(f"{target} lies in {source}; write to a folder outside, or outputs would be taken for inputs")
+    check_folders(source, target)
     contents = look_into(source)
     for path, why in contents.left.items():
         done.failures.append(f"{path}: {why}")
@@ -178,21 +174,11 @@ def _jobs(options: RekeyOptions, done: Finished) -> list[Job]:
         # Where IN lies in OUT; even with --overwrite.
         if output.resolve() in inputs:
             raise UserError(f"{output}, which {path} would become, is itself an input; write to another folder")
-        _check_output(path, output, options.overwrite)
+        check_output(path, output, options.overwrite)
         jobs.append((path, output))
     if not jobs:
         raise UserError(f"no pictures in {source}, and no films; name a folder with some")
     return jobs
-
-
-def _check_output(source: Path, target: Path, overwrite: bool) -> None:
-    from faceanon.files import check_name
-    from faceanon.photo.metadata import check_beside
-
-    check_name(target)
-    check_target(source, target, overwrite)
-    if not overwrite:
-        check_beside(target)
 
 
 def _work(jobs: list[Job], old: Openers, new: Openers, done: Finished, stop: bool) -> None:

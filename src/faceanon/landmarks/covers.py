@@ -12,7 +12,7 @@ MIDDLE = 0.5  # covers lie around the middle of the picture, where the face is
 SPREAD = 0.18  # standard deviation of their places
 
 
-def random_covers(rows: int, cells: int, device: torch.device | str = "cpu") -> Tensor:
+def random_covers(rows: int, cells: int) -> Tensor:
     """Draw which cells something covers: an ellipse, turned in any way, in a quarter of the pictures.
 
     A network that meets such holes in its mask learns to join a face to hands, microphones and masks that stay. The
@@ -21,7 +21,6 @@ def random_covers(rows: int, cells: int, device: torch.device | str = "cpu") -> 
     Args:
         rows: Number of pictures B.
         cells: Cells a side.
-        device: Where the result lies.
 
     Returns:
         `(B, 1, cells, cells)` float32, 1 where a cell is covered.
@@ -34,10 +33,10 @@ def random_covers(rows: int, cells: int, device: torch.device | str = "cpu") -> 
         True
     """
     # Drawn for all pictures, covered or not: what is used of the random state depends on their number alone.
-    drawn = torch.rand(rows, 3, device=device)
-    place = MIDDLE + SPREAD * torch.randn(rows, 2, device=device)
-    half = SMALLEST + (LARGEST - SMALLEST) * torch.rand(rows, 2, device=device)
-    steps = (torch.arange(cells, device=device) + 0.5) / cells
+    drawn = torch.rand(rows, 3)
+    place = MIDDLE + SPREAD * torch.randn(rows, 2)
+    half = SMALLEST + (LARGEST - SMALLEST) * torch.rand(rows, 2)
+    steps = (torch.arange(cells) + 0.5) / cells
     across = steps[None, None, :] - place[:, 0, None, None]
     down = steps[None, :, None] - place[:, 1, None, None]
     angle = torch.pi * drawn[:, 0, None, None]

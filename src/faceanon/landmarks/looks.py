@@ -33,11 +33,6 @@ class Looks:
     def __init__(self, folder: Path | None = None) -> None:
         self.net = shipped_network(LooksNet, FILE, folder)
 
-    @property
-    def cells(self) -> int:
-        """Cells a side of the latents that it reads: those of a face of 128 px."""
-        return self.net.cells
-
     def read(self, latents: Tensor) -> Tensor:
         """Sex, youth and skin of faces, with a gradient to their latents.
 

@@ -31,7 +31,6 @@ class LooksNet(nn.Module):
 
     def __init__(self, channels: int = 32, cells: int = 16) -> None:
         super().__init__()
-        self.cells = cells
         layers: list[nn.Module] = [nn.Conv2d(channels, WIDTHS[0], 3, 1, 1), nn.GroupNorm(GROUPS, WIDTHS[0])]
         layers.append(nn.LeakyReLU(0.2))
         for inputs, outputs in pairwise(WIDTHS):

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 
@@ -121,7 +122,7 @@ class SeenFaces:
 
     def rows(self, rows: list[int]) -> SeenFaces:
         """Some of these faces."""
-        return SeenFaces(*(getattr(self, item.name)[rows] for item in fields(self)))
+        return _rows(self, rows)
 
 
 @dataclass(frozen=True)
@@ -144,7 +145,14 @@ class PutOnFaces:
 
     def rows(self, rows: list[int]) -> PutOnFaces:
         """Some of these faces."""
-        return PutOnFaces(*(getattr(self, item.name)[rows] for item in fields(self)))
+        return _rows(self, rows)
+
+
+Faces = TypeVar("Faces", SeenFaces, PutOnFaces)
+
+
+def _rows(faces: Faces, rows: list[int]) -> Faces:
+    return type(faces)(*(getattr(faces, item.name)[rows] for item in fields(faces)))
 
 
 class PersonaUse(ArrayMethod):

@@ -24,7 +24,7 @@ from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
 from faceanon.errors import UserError
-from faceanon.files import NAME_BYTES, short_name
+from faceanon.files import NAME_BYTES, read_small, short_name
 from faceanon.photo.mark import MARK, packet, xmp_of
 
 MANIFEST_KEY = "faceanon"
@@ -264,14 +264,7 @@ def read_text(path: Path) -> str:
         UserError: If it cannot be read, is too long, or is no text.
     """
     try:
-        with path.open("rb") as file:
-            # One byte more than allowed shows that the file is too long.
-            data = file.read(MAX_TEXT_BYTES + 1)
-        if len(data) > MAX_TEXT_BYTES:
-            raise UserError(f"{path} is longer than {MAX_TEXT_BYTES} bytes; is it the right file?")
-        return data.decode("utf-8")
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from error
+        return read_small(path, MAX_TEXT_BYTES, str(path)).decode("utf-8")
     except UnicodeDecodeError as error:
         raise UserError(f"{path} is not UTF-8 text; is it the right file?") from error
 

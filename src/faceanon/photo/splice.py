@@ -37,9 +37,9 @@ def spliced(data: bytes, manifest: str | None, vault: bytes | None, name: str) -
     Raises:
         UserError: If the file is not built as those of `faceanon anonymize`.
     """
-    kind = _kind(data)
     try:
         with Image.open(io.BytesIO(data)) as image:
+            kind = image.format
             inside = Inside(manifest, marked=is_marked(image))
         if kind == "PNG":
             new = _png(data, manifest, vault)
@@ -57,16 +57,6 @@ def spliced(data: bytes, manifest: str | None, vault: bytes | None, name: str) -
     except (ValueError, OSError, SyntaxError) as error:
         raise UserError(f"{name} is not built as faceanon writes files; recover it and anonymize it again") from error
     return new
-
-
-def _kind(data: bytes) -> str | None:
-    if data.startswith(b"\x89PNG\r\n\x1a\n"):
-        return "PNG"
-    if data.startswith(b"\xff\xd8"):
-        return "JPEG"
-    if data[:4] == b"RIFF" and data[8:WEBP_HEAD] == b"WEBP":
-        return "WEBP"
-    return None
 
 
 def _png(data: bytes, manifest: str | None, vault: bytes | None) -> bytes:

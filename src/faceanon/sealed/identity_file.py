@@ -16,7 +16,7 @@ from pathlib import Path
 import pyrage
 
 from faceanon.errors import UserError
-from faceanon.files import write_new
+from faceanon.files import read_small, write_new
 from faceanon.lock import AGE_BEGINNING
 from faceanon.sealed.recipients import SECRET_BEGINNING, Identity, refuse_secret
 
@@ -99,12 +99,4 @@ def _check_work(data: bytes, path: Path) -> None:
 
 def _read(path: Path) -> bytes:
     refuse_secret(str(path), "the identity")
-    try:
-        with path.open("rb") as file:
-            # One byte more than may be shows that the file is too long.
-            data = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise UserError(f"cannot read the identity {path}: {error.strerror}") from None
-    if len(data) > MAX_BYTES:
-        raise UserError(f"the identity {path} is longer than {MAX_BYTES} bytes; is it the right file?")
-    return data
+    return read_small(path, MAX_BYTES, f"the identity {path}")

@@ -4,19 +4,15 @@ import av
 import numpy as np
 import pytest
 from test_frames import stack
-from video_clips import FilmDetector, face_at, film, sound_of, write_clip
+from video_clips import call, face_at, film, sound_of, use_tiny_model, write_clip
 
 from camera_files import exiftool, needs_exiftool
 from faceanon.cli import main
-from faceanon.commands import anonymize, recover
-from faceanon.key import Secret
 from faceanon.photo.mark import SOURCE_TYPE
-from faceanon.pipeline import Pipeline
 from faceanon.pipeline.video.frames import read_info
 from faceanon.pipeline.video.mark import XMP_BOX, add_mark, is_marked
 from faceanon.pipeline.video.record import read_record
 from faceanon.pipeline.video.tags import kept_tags
-from fakes import KeyedTint
 
 SHOTS, WHERE = film(8)
 FACES = [[face_at(x, y, 16)] for x, y in WHERE]
@@ -27,17 +23,7 @@ SAID = {"creation_time": TIME, "location": PLACE, "title": "Anna", "comment": "o
 
 @pytest.fixture(autouse=True)
 def tiny_model(monkeypatch):
-    """A model that needs no file, and a derivation that costs nothing."""
-    monkeypatch.setattr(anonymize, "_pipeline", lambda *asked: Pipeline(KeyedTint(), FilmDetector(FACES)))
-    monkeypatch.setattr(recover, "load_pipeline", lambda *asked, **more: Pipeline(KeyedTint()))
-    monkeypatch.setattr(
-        Secret, "from_password", lambda text, salt, kdf: Secret.random(int.from_bytes(salt + text.encode(), "big"))
-    )
-    monkeypatch.setenv("PW", "hush")
-
-
-def call(command, *words):
-    return main([command, *map(str, words), "--password-env", "PW"])
+    use_tiny_model(monkeypatch, FACES)
 
 
 def clip(folder):

@@ -1,11 +1,5 @@
 import pytest
-from video_clips import FilmDetector, face_at, film, write_clip
-
-from faceanon.cli import main
-from faceanon.commands import anonymize, recover
-from faceanon.key import Secret
-from faceanon.pipeline import Pipeline
-from fakes import KeyedTint
+from video_clips import call, face_at, film, use_tiny_model, write_clip
 
 SHOTS, WHERE = film(16)
 GAP = [[face_at(x, y, 16)] if not 2 <= i < 14 else [] for i, (x, y) in enumerate(WHERE)]
@@ -13,17 +7,7 @@ GAP = [[face_at(x, y, 16)] if not 2 <= i < 14 else [] for i, (x, y) in enumerate
 
 @pytest.fixture(autouse=True)
 def tiny_model(monkeypatch):
-    """A model that needs no file, and a derivation that costs nothing."""
-    monkeypatch.setattr(anonymize, "_pipeline", lambda args, policy: Pipeline(KeyedTint(), FilmDetector(GAP)))
-    monkeypatch.setattr(recover, "load_pipeline", lambda *asked, **more: Pipeline(KeyedTint()))
-    monkeypatch.setattr(
-        Secret, "from_password", lambda text, salt, kdf: Secret.random(int.from_bytes(salt + text.encode(), "big"))
-    )
-    monkeypatch.setenv("PW", "hush")
-
-
-def call(command, *words):
-    return main([command, *map(str, words), "--password-env", "PW"])
+    use_tiny_model(monkeypatch, GAP)
 
 
 def test_there_and_back_with_a_report(tmp_path, capsys):

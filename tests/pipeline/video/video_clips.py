@@ -6,11 +6,15 @@ import av
 import numpy as np
 import torch
 
+from faceanon.cli import main
+from faceanon.commands import anonymize, recover
 from faceanon.data.files import read_photos
 from faceanon.data.prepared import shipped_photos
+from faceanon.key import Secret
 from faceanon.photo.detect import Detection
+from faceanon.pipeline import Pipeline
 from faceanon.types import Codes
-from fakes import Sized
+from fakes import KeyedTint, Sized
 
 SIZE = 128
 UNIT = Fraction(1, 600)
@@ -100,3 +104,18 @@ class Tinted(Sized):
 
     def decode(self, codes):
         return codes.image + codes.identity[:, :, None, None] * self.weight
+
+
+def use_tiny_model(monkeypatch, detections):
+    """Commands with a model that needs no file, these detections, and a derivation that costs nothing."""
+    monkeypatch.setattr(anonymize, "_pipeline", lambda *asked: Pipeline(KeyedTint(), FilmDetector(detections)))
+    monkeypatch.setattr(recover, "load_pipeline", lambda *asked, **more: Pipeline(KeyedTint()))
+    monkeypatch.setattr(
+        Secret, "from_password", lambda text, salt, kdf: Secret.random(int.from_bytes(salt + text.encode(), "big"))
+    )
+    monkeypatch.setenv("PW", "hush")
+
+
+def call(command, *words):
+    """Run a command in this process; gives its exit code."""
+    return main([command, *map(str, words), "--password-env", "PW"])

@@ -83,17 +83,16 @@ def between(tracks: Sequence[Track], first: int, stop: int) -> tuple[Track, ...]
     """The tracks in the frames from `first` on and before `stop`; in all others their faces stay as they are."""
     left = []
     for track in tracks:
-        segments = []
+        shown: set[int] = set()
         for segment in track.segments:
-            start, end = max(first, segment.start), min(stop, segment.stop)
-            if start < end:
-                places = segment.places[start - segment.start : end - segment.start]
-                segments.append(Segment(segment.track, start, places))
+            shown.update(range(segment.start, min(first, segment.stop)))
+            shown.update(range(max(stop, segment.start), segment.stop))
+        segments = tuple(_without(track.segments, shown))
         missing = []
         for start, end in track.missing:
             if max(first, start) < min(stop, end):
                 missing.append((max(first, start), min(stop, end)))
-        left.append(replace(track, segments=tuple(segments), missing=tuple(missing)))
+        left.append(replace(track, segments=segments, missing=tuple(missing)))
     return tuple(left)
 
 

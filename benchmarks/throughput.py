@@ -126,7 +126,7 @@ def parts(pipeline: Pipeline, photo: Path) -> dict[str, float]:
         "find": lambda: pipeline.detector.detect(loaded.pixels),
         "crop": lambda: crop(loaded.pixels, geometry, size),
         "paste": lambda: paste(loaded.pixels.copy(), face, geometry),
-        "write (PNG)": lambda: out.write(encode(loaded.pixels, None, None, "{}", Path("a.png"))),
+        "write (PNG)": lambda: out.write(encode(loaded.pixels, None, None, Path("a.png"))),
     }
     return {name: min(seconds(step) for _ in range(3)) for name, step in steps.items()}
 

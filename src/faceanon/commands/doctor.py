@@ -23,6 +23,7 @@ from pathlib import Path
 
 from faceanon import __version__
 from faceanon.errors import UserError
+from faceanon.light.providers import BUILDS
 
 NEEDED = {
     "numpy": "everything",
@@ -146,9 +147,10 @@ def _report() -> int:
 
 
 def examine() -> Iterator[DoctorFinding]:
-    """All findings; only torch and Pillow are imported, and only where they are there."""
+    """All findings; only torch, onnxruntime and Pillow are imported, and only where they are there."""
     for name, use in NEEDED.items():
-        yield DoctorFinding("packages", name, _version(name), use, needed=True)
+        builds = (name, *BUILDS.values()) if name == "onnxruntime" else (name,)
+        yield DoctorFinding("packages", name, " ".join(filter(None, map(_version, builds))), use, needed=True)
     for name, use in OPTIONAL.items():
         yield DoctorFinding("optional packages", name, _version(name), use)
     yield from _codecs()
@@ -174,6 +176,11 @@ def _codecs() -> Iterator[DoctorFinding]:
 
 
 def _devices() -> Iterator[DoctorFinding]:
+    # That it is missing was said among the packages.
+    if importlib.util.find_spec("onnxruntime") is not None:
+        import onnxruntime
+
+        yield DoctorFinding("devices", "--provider", ", ".join(onnxruntime.get_available_providers()), "")
     if importlib.util.find_spec("torch") is None:
         return
     import torch

@@ -55,6 +55,10 @@ class WebOptions:
         """None: whatever is sooner done."""
 
     @property
+    def provider(self) -> None:
+        """None: the CPU."""
+
+    @property
     def shared(self) -> bool:
         """Whether several processes work at once: a page has one."""
         return False

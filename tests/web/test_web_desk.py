@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from PIL.PngImagePlugin import PngInfo
 from faceanon import cli
 from faceanon.errors import UserError
 from faceanon.key import Secret
+from faceanon.photo.boxes import read_decisions
 from faceanon.photo.detect import Detection
 from faceanon.photo.file import load_photo, read_manifest
 from faceanon.pipeline import Pipeline
@@ -28,7 +30,7 @@ from torchless import WITHOUT
 missing = [name for name in ("gradio", "zxcvbn") if importlib.util.find_spec(name) is None]
 pytestmark = pytest.mark.skipif(bool(missing), reason=f"not installed: {' and '.join(missing)}")
 if not missing:
-    from faceanon.web.desk import OWN, Desk, methods
+    from faceanon.web.desk import OWN, Desk, Reply, methods
     from faceanon.web.limits import RateLimit, UploadGate
     from faceanon.web.strength import LAPTOP, duration, guess_rate, judge_password
 
@@ -59,13 +61,23 @@ def desk(tmp_path, monkeypatch):
     return Desk(tools, tmp_path / "results", RateLimit(20, 60))
 
 
+def hide(desk, photo, password=RIGHT, method=OWN, client="me"):
+    """Open a photo, say that its boxes are right, and anonymize it."""
+    review = desk.open([str(photo)])
+    if isinstance(review, Reply):
+        return review
+    desk.look(review)
+    review.current.seen = True
+    return desk.anonymize(review, password, method, client)
+
+
 def error(one, other):
     return np.abs(load_photo(one).pixels.astype(float) - load_photo(other).pixels).mean()
 
 
 def test_there_and_back_again(desk, tmp_path):
     photo = noise(tmp_path / "party.png")
-    hidden = desk.anonymize(photo, RIGHT, OWN, "me")
+    hidden = hide(desk, photo, RIGHT, OWN, "me")
     assert hidden.file.name == "party_anon.png"
     assert hidden.line.startswith("2 faces replaced by strangers in ")
     assert read_manifest(load_photo(hidden.file)).faces == 2
@@ -79,7 +91,7 @@ def test_there_and_back_again(desk, tmp_path):
 
 def test_a_model_with_sealed_codes_refuses_a_wrong_password(desk, tmp_path, sealed_bundle):
     desk.pipelines[OWN] = Pipeline(SealedPatch(str(sealed_bundle)), FixedDetector(faces()))
-    hidden = desk.anonymize(noise(tmp_path / "party.png"), RIGHT, OWN, "me")
+    hidden = hide(desk, noise(tmp_path / "party.png"), RIGHT, OWN, "me")
     right, wrong = (desk.recover(str(hidden.file), word, "me") for word in (RIGHT, WRONG))
     assert right.line.startswith("2 faces brought back in ")
     assert "strangers" not in right.line
@@ -88,34 +100,36 @@ def test_a_model_with_sealed_codes_refuses_a_wrong_password(desk, tmp_path, seal
 
 
 def test_what_was_anonymized_already_is_refused_in_a_line(desk, tmp_path):
-    hidden = desk.anonymize(noise(tmp_path / "party.png"), RIGHT, OWN, "me")
-    twice = desk.anonymize(str(hidden.file), RIGHT, OWN, "me")
+    hidden = hide(desk, noise(tmp_path / "party.png"), RIGHT, OWN, "me")
+    twice = hide(desk, str(hidden.file), RIGHT, OWN, "me")
     assert twice.file is None
     assert twice.line.startswith("party_anon.png was anonymized by faceanon already: recover it first")
 
 
 @pytest.mark.parametrize("method", ["blur", "pixelate", "mask"])
 def test_classical_methods_hide_for_good(desk, tmp_path, method):
-    hidden = desk.anonymize(noise(tmp_path / "party.png"), RIGHT, method, "me")
+    hidden = hide(desk, noise(tmp_path / "party.png"), RIGHT, method, "me")
     assert f"2 faces hidden for good by {method}" in hidden.line
     again = desk.recover(str(hidden.file), RIGHT, "me")
     assert again.file is None
     assert "cannot recover faces; nothing brings party_anon.png back" in again.line
 
 
-def test_every_mistake_is_one_clear_line(desk, tmp_path):
+def test_every_mistake_is_one_clear_line(desk, tmp_path, monkeypatch):
     (tmp_path / "notes.png").write_text("no picture")
     plain = noise(tmp_path / "plain.png")
     notes = str(tmp_path / "notes.png")
-    desk.pipelines["blind"] = Pipeline(KeyedTint(), FixedDetector([]))
+    with monkeypatch.context() as patch:
+        patch.setattr(desk.pipelines[OWN].detector, "detections", [])
+        blind = hide(desk, plain)
     replies = {
         "Choose a picture first": desk.anonymize(None, RIGHT, OWN, "me"),
-        "Type a password first": desk.anonymize(plain, "", OWN, "me"),
-        "longer than 256 characters": desk.anonymize(plain, "x" * 257, OWN, "me"),
-        "not valid Unicode": desk.anonymize(plain, "\ud800", OWN, "me"),
+        "Type a password first": hide(desk, plain, "", OWN, "me"),
+        "longer than 256 characters": hide(desk, plain, "x" * 257, OWN, "me"),
+        "not valid Unicode": hide(desk, plain, "\ud800", OWN, "me"),
         "already forgotten": desk.recover(str(tmp_path / "gone.png"), RIGHT, "me"),
-        "notes.png is not a picture": desk.anonymize(notes, RIGHT, OWN, "me"),
-        "No face found in plain.png": desk.anonymize(plain, RIGHT, "blind", "me"),
+        "notes.png is not a picture": hide(desk, notes, RIGHT, OWN, "me"),
+        "no box in plain.png, so there is nothing to hide": blind,
         "plain.png carries no faceanon data": desk.recover(plain, RIGHT, "me"),
     }
     for expected, reply in replies.items():
@@ -127,7 +141,7 @@ def test_every_mistake_is_one_clear_line(desk, tmp_path):
 
 
 def test_another_model_is_named(desk, tmp_path):
-    hidden = desk.anonymize(noise(tmp_path / "a.png"), RIGHT, OWN, "me")
+    hidden = hide(desk, noise(tmp_path / "a.png"), RIGHT, OWN, "me")
     other = KeyedTint()
     other.strength.data += 0.1
     desk.pipelines = methods(Pipeline(other, FixedDetector([]), name="other"))
@@ -137,7 +151,7 @@ def test_another_model_is_named(desk, tmp_path):
 
 
 def test_a_file_cannot_ask_for_an_absurd_derivation(desk, tmp_path, monkeypatch):
-    with Image.open(desk.anonymize(noise(tmp_path / "a.png"), RIGHT, OWN, "me").file) as image:
+    with Image.open(hide(desk, noise(tmp_path / "a.png"), RIGHT, OWN, "me").file) as image:
         image.load()
     values = json.loads(image.info["faceanon"])
     values["kdf"] |= {"memory_kib": 1 << 20, "iterations": 16}  # a gigabyte, half a minute
@@ -152,9 +166,72 @@ def test_a_file_cannot_ask_for_an_absurd_derivation(desk, tmp_path, monkeypatch)
     assert "--" not in reply.line
 
 
+def test_what_the_visitor_made_of_the_boxes_is_done(desk, tmp_path):
+    photo = noise(tmp_path / "large.png", (2400, 1800))
+    points = np.array([[-0.5, 0], [0.5, 0], [0, 0.5], [-0.4, 1], [0.4, 1]])
+    places = [(600, 700, 150), (1700, 800, 140)]
+    desk.pipelines[OWN].detector = FixedDetector(
+        [Detection((x - e, y - e, x + e, y + 2 * e), 0.99, points * e + [x, y]) for x, y, e in places]
+    )
+    review = desk.open([photo])
+    line, screen = desk.look(review)
+    assert line.startswith("Found: 2 faces, scores 0.99, 0.99.")
+    assert screen.shape == (900, 1200, 3)
+    first, second = review.current.boxes
+    assert first == {"xmin": 225, "ymin": 275, "xmax": 375, "ymax": 500, "label": "stranger", "color": (13, 148, 136)}
+    review.current.boxes = [
+        {**second, "label": "stays as it is"},
+        {**first, "ymin": 276},  # by rounding
+        {"xmin": 0, "ymin": 0, "xmax": 100, "ymax": 50, "label": "grey for good", "color": (0, 0, 0)},
+        {"xmin": 900, "ymin": 0, "xmax": 1000, "ymax": 100, "label": "", "color": (0, 0, 0)},
+    ]
+    kept, found, region, drawn = review.current.decided().boxes
+    assert (kept.choice, kept.score, kept.region) == ("keep", 0.99, False)
+    assert np.array_equal(found.points, points * 150 + [600, 700])
+    assert (region.choice, region.region, region.box) == ("mask", True, (0, 0, 200, 100))
+    assert (drawn.choice, drawn.points, drawn.box) == ("stranger", None, (1800, 0, 2000, 200))
+    unseen = desk.anonymize(review, RIGHT, OWN, "me")
+    assert unseen.line == "Look at photo 1 of 1 first, and say that you have seen it."
+    review.current.seen = True
+    reply = desk.anonymize(review, RIGHT, OWN, "me")
+    assert reply.line.startswith("1 face replaced by strangers in ")
+    assert "2 hidden for good" in reply.line
+    assert "1 face left as they are" in reply.line
+    assert read_decisions(reply.boxes).photos[0].boxes == review.current.decided().boxes
+
+
+def test_several_photos_become_one_file_and_their_boxes_another(desk, tmp_path):
+    (tmp_path / "b").mkdir()
+    paths = [noise(tmp_path / "a.png"), noise(tmp_path / "b/a.png", seed=1), noise(tmp_path / "c.png", seed=2)]
+    (tmp_path / "notes.png").write_text("no picture")
+    review = desk.open([*paths, str(tmp_path / "notes.png")])
+    for number in range(4):
+        desk.look(review)
+        assert review.index == number
+        review.current.seen = number != 1
+        if number == 2:
+            review.current.boxes = []
+        review.step(1)
+    assert review.current.failed.startswith("notes.png is not a picture")
+    assert desk.anonymize(review, RIGHT, OWN, "me").line.startswith("Look at photo 2 of 4 first")
+    review.photos[1].seen = True
+    reply = desk.anonymize(review, RIGHT, OWN, "me")
+    assert reply.line.startswith("4 faces replaced by strangers in 2 photos")
+    with zipfile.ZipFile(reply.file) as archive:
+        assert archive.namelist() == ["a_anon.png", "a_anon_2.png"]
+    # The file of boxes brings the decisions back, and earlier ones stay.
+    again = desk.open([paths[2], str(reply.boxes)])
+    desk.look(again)
+    assert again.current.boxes == []
+    more = desk.open([paths[0], paths[2]], review)
+    assert more.photos[0] is review.photos[0]
+    assert desk.open([paths[0], str(tmp_path / "notes.png").replace("png", "json")]).line.startswith("cannot read")
+    assert "takes 100 photos at once" in desk.open([paths[0]] * 101).line
+
+
 def test_a_bug_shows_in_the_terminal_and_not_on_the_page(desk, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("faceanon.web.desk.anonymize_file", lambda *words: 1 / 0)
-    reply = desk.anonymize(noise(tmp_path / "a.png"), RIGHT, OWN, "me")
+    reply = hide(desk, noise(tmp_path / "a.png"), RIGHT, OWN, "me")
     assert reply.line == "faceanon failed on this picture; the terminal that runs this page says why."
     shown = capsys.readouterr().err
     assert "ZeroDivisionError" in shown
@@ -163,7 +240,7 @@ def test_a_bug_shows_in_the_terminal_and_not_on_the_page(desk, tmp_path, monkeyp
 
 def test_results_are_removed_after_the_handover(desk, tmp_path):
     desk.handover = 0.01
-    desk.anonymize(noise(tmp_path / "a.png"), RIGHT, OWN, "me")
+    hide(desk, noise(tmp_path / "a.png"), RIGHT, OWN, "me")
     for timer in [thread for thread in threading.enumerate() if isinstance(thread, threading.Timer)]:
         if timer.interval < 1:
             timer.join(10)
@@ -174,7 +251,7 @@ def test_each_client_has_a_rate_of_its_own(desk, tmp_path):
     now = [0.0]
     desk.limit = RateLimit(2, 60, lambda: now[0])
     photo = noise(tmp_path / "a.png")
-    lines = [desk.anonymize(photo, RIGHT, OWN, client).line for client in ("me", "me", "me", "you")]
+    lines = [hide(desk, photo, RIGHT, OWN, client).line for client in ("me", "me", "me", "you")]
     assert [line.startswith("Too many requests") for line in lines] == [False, False, True, False]
     assert "at most 2 pictures in 60 s: try again in 60 s" in lines[2]
     now[0] = 61.0
@@ -340,14 +417,17 @@ from pathlib import Path
 from faceanon.commands._files import MANY, load_pipeline
 from faceanon.commands.web import WebOptions
 from faceanon.photo.party import photo_party
-from faceanon.web.desk import OWN, Desk, methods
+from faceanon.web.desk import OWN, Desk, Reply, methods
 from faceanon.web.limits import RateLimit
 import sys
 photo_party().save("in.png")
 options = WebOptions(None, "cpu", "127.0.0.1", 0, 20, 20)
 desk = Desk(methods(load_pipeline(options, photos=MANY)), Path.cwd(), RateLimit(20, 60))
 for name in (OWN, "blur"):
-    reply = desk.anonymize("in.png", "a password that is long enough", name, "me")
+    review = desk.open(["in.png"])
+    desk.look(review)
+    review.current.seen = True
+    reply = desk.anonymize(review, "a password that is long enough", name, "me")
     assert reply.line.startswith("3 faces "), reply.line
 assert "torch" not in sys.modules
 """

@@ -82,7 +82,7 @@ def add_rare_people_arguments(group: argparse._ArgumentGroup) -> None:
         "--likeness",
         type=float,
         metavar="COSINE",
-        help="above which two faces are one person's (default: one stranger in 100 passes)",
+        help="of faces of one person (default: the model's own)",
     )
 
 

@@ -82,6 +82,9 @@ class AnonymizeOptions:
         small_faces: What hides faces that the model cannot be applied to.
         list_faces: Whether faces are numbered and nothing is written.
         detector: Name or file of the detector; None for the model's own.
+        threshold: Least score of a face; None for the detector's own rule.
+        boxes: File that says which faces there are and what is done to each; None: they are looked for.
+        write_boxes: Such a file, to be written.
         face_size: Largest side at which faces are cropped for the model, in pixels; None for what the model has.
     """
 
@@ -101,6 +104,9 @@ class AnonymizeOptions:
     small_faces: Literal["blur", "pixelate", "mask", "refuse"]
     list_faces: bool
     detector: str | None
+    threshold: float | None
+    boxes: Path | None
+    write_boxes: Path | None
     face_size: int | None
 
     @classmethod
@@ -163,9 +169,13 @@ def _add_face_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--same-stranger",
         action="store_true",
-        help="of a folder: give a person the same stranger in each photo; results then tell which show one person",
+        help="of a folder: one stranger for each person in all photos",
     )
     group.add_argument("--list-faces", action="store_true", help="number the faces and say what would be done; no OUT")
+    group.add_argument(
+        "--write-boxes", type=Path, metavar="FILE", help="with --list-faces: write them, to be corrected"
+    )
+    group.add_argument("--boxes", type=Path, metavar="FILE", help="hide what this file says; look for no faces")
     add_people_arguments(group)
     group.add_argument(
         "--min-face",
@@ -178,8 +188,7 @@ def _add_face_arguments(parser: argparse.ArgumentParser) -> None:
         "--small-faces",
         choices=("blur", "pixelate", "mask", "refuse"),
         metavar="HOW",
-        help="what hides faces for good that the model cannot be applied to: blur, pixelate, mask; or refuse such "
-        "photos (default: blur)",
+        help="of faces unfit for the model: blur, pixelate, mask, refuse",
     )
     group.add_argument(
         "--no-redraw",
@@ -211,6 +220,7 @@ def _add_rare_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="yunet, mtcnn, or an SCRFD file (default: yunet)",
     )
+    group.add_argument("--threshold", type=float, metavar="SCORE", help="least score of a face, above 0 to 1")
     add_rare_video_arguments(group, follow=True)
 
 
@@ -226,6 +236,7 @@ def run(args: argparse.Namespace) -> int:
         raise UserError("name OUT, the file or folder to write; or give --list-faces to write nothing")
     if options.aligned and options.detector is not None:
         raise UserError("--aligned looks for no faces; leave --detector away")
+    _check_boxes(options)
     if options.same_stranger and (options.list_faces or not files.source.is_dir()):
         raise UserError("--same-stranger is for a folder of photos that is to be anonymized; leave it away")
     options.metadata.check(film=is_video(files.input))
@@ -248,6 +259,27 @@ def run(args: argparse.Namespace) -> int:
     if options.list_faces:
         return _list_faces(options, policy)
     return _photos(options, policy)
+
+
+def _check_boxes(options: AnonymizeOptions) -> None:
+    given = {"--boxes": options.boxes, "--threshold": options.threshold, "--write-boxes": options.write_boxes}
+    for option, value in given.items():
+        if value is not None and options.aligned:
+            raise UserError(f"--aligned looks for no faces; leave {option} away")
+        if value is not None and option != "--threshold" and is_video(options.files.input):
+            raise UserError(f"{option} is for photos; in a film faces are followed")
+    if options.boxes is not None:
+        from faceanon.photo.boxes import read_decisions
+
+        read_decisions(options.boxes)  # says at once if it is no such file
+    if options.boxes is not None and (options.threshold, options.detector, options.write_boxes) != (None, None, None):
+        raise UserError("--boxes looks for no faces; leave --detector, --threshold and --write-boxes away")
+    if options.write_boxes is not None and not options.list_faces:
+        raise UserError("--write-boxes writes what --list-faces finds; give it too, and then the file by --boxes")
+    if options.write_boxes is not None and options.write_boxes.exists() and not options.files.overwrite:
+        raise UserError(f"{options.write_boxes} exists already; add --overwrite to replace it")
+    if options.threshold is not None and not 0 < options.threshold <= 1:
+        raise UserError(f"--threshold is a number above 0, up to 1, not {options.threshold:g}")
 
 
 def _video(options: AnonymizeOptions, policy: Policy) -> int:
@@ -291,6 +323,7 @@ def _leave_films(options: AnonymizeOptions, whole: Plan) -> None:
         "--aligned": options.aligned,
         "--vault": options.vault,
         "--carry": options.carry,
+        "--boxes": options.boxes,
     }
     for option, value in asked.items():
         if value and whole.films:
@@ -304,6 +337,8 @@ def _leave_films(options: AnonymizeOptions, whole: Plan) -> None:
 
 def _settings(options: AnonymizeOptions) -> dict[str, Any]:
     """What decides the results."""
+    from faceanon.files import sha256
+
     select, exclude = options.choices()
     return {
         "aligned": options.aligned,
@@ -316,6 +351,8 @@ def _settings(options: AnonymizeOptions) -> dict[str, Any]:
         "command": "anonymize",
         "quality": options.files.quality,
         "detector": options.detector,
+        "threshold": options.threshold,
+        "boxes": None if options.boxes is None else sha256(options.boxes),
         "vault": options.vault,
         "same_stranger": options.same_stranger,
         "likeness": options.people.likeness,
@@ -336,20 +373,22 @@ def _policy(options: AnonymizeOptions) -> Policy:
     return Policy(options.min_face, options.small_faces, select.numbers, exclude.numbers or frozenset())
 
 
-def _detector(name: str, min_face: float, device: str) -> Detector:
+def _detector(name: str, min_face: float, device: str, threshold: float | None) -> Detector:
     """The detector that `--detector` names, for faces of `min_face` px and more."""
     from faceanon.photo.detect import shipped_detector
 
     if name in ("mtcnn", "yunet"):
-        return shipped_detector(name, min_face, device)
+        return shipped_detector(name, min_face, device, threshold)
     if not Path(name).exists():
         raise UserError(f"no detector {name!r}: give yunet, mtcnn, or the file of an SCRFD network")
     from faceanon.photo.scrfd import ScrfdDetector
 
-    return ScrfdDetector(name, min_face, device)
+    return ScrfdDetector(name, min_face, device, 0.5 if threshold is None else threshold)
 
 
 def _pipeline(options: AnonymizeOptions, policy: Policy, photos: int = 1) -> Pipeline:
+    from faceanon.photo.boxes import read_decisions
+
     files = options.files
     select, exclude = options.choices()
     torch_for = None if options.detector in (None, "yunet") else f"--detector {options.detector}"
@@ -361,14 +400,18 @@ def _pipeline(options: AnonymizeOptions, policy: Policy, photos: int = 1) -> Pip
     if options.face_size is not None:
         pipeline.largest = options.face_size
         _ = pipeline.sizes  # says at once if there is no such size
-    if options.detector is not None:
-        pipeline.detector = _detector(options.detector, policy.searched, files.device)
+    if options.detector is not None or options.threshold is not None:
+        name = options.detector or "yunet"
+        pipeline.detector = _detector(name, policy.searched, files.device, options.threshold)
+    if options.boxes is not None:
+        pipeline.boxes = read_decisions(options.boxes)
     # After the detector was chosen: it looks for the face in the reference photos too.
     pipeline.people = people_of(select, exclude, options.people.likeness, files.model, pipeline)
     return pipeline
 
 
 def _list_faces(options: AnonymizeOptions, policy: Policy) -> int:
+    from faceanon.photo.boxes import Decisions, decided_photo
     from faceanon.photo.file import load_photo
 
     files = options.files
@@ -391,9 +434,11 @@ def _list_faces(options: AnonymizeOptions, policy: Policy) -> int:
             left[film] = "--list-faces looks at photos only"
     pipeline = _pipeline(options, policy)
     shown = 0
+    decided = []
     for photo in photos:
         try:
-            faces = pipeline.faces(load_photo(photo), options.aligned)
+            loaded = load_photo(photo)
+            faces = pipeline.faces(loaded, options.aligned)
         except UserError as error:
             if not source.is_dir() or files.on_error == "stop":
                 raise
@@ -403,7 +448,13 @@ def _list_faces(options: AnonymizeOptions, policy: Policy) -> int:
         print(photo)
         for face in faces:
             print(f"  {face.describe()}")
-    if shown and not options.aligned:
+        height, width = loaded.pixels.shape[:2]
+        name = photo.relative_to(source).as_posix() if source.is_dir() else photo.name
+        decided.append(decided_photo(name, width, height, faces))
+    if options.write_boxes is not None and decided:
+        Decisions(tuple(decided)).write(options.write_boxes)
+        print(f"written: {options.write_boxes}")
+    if shown and not options.aligned and options.boxes is None:
         print(f"Faces below {policy.searched:g} px of the photo were not looked for.")
     for path, why in left.items():
         print(f"skipped: {path}: {why}")

@@ -55,6 +55,7 @@ OPTIONAL = {
     "dlib-bin": "dlib's recogniser, the judge of photographs (pip install 'faceanon[judge]')",
     "onnxscript": "export --onnx (pip install 'faceanon[onnx]')",
     "gradio": "faceanon web: the web page (pip install 'faceanon[web]')",
+    "gradio_image_annotation": "faceanon web: boxes on a photo",
     "zxcvbn": "faceanon web: how strong a password is",
     "wandb": "logging of training runs",
     "timm": "bundles whose encoders stand on timm trunks",

@@ -1,8 +1,9 @@
-"""Try anonymizing and recovering on a web page of this machine.
+"""Review photos, anonymize and recover them on a web page of this machine.
 
-Drop a photo, type a password, look at the strangers, download the picture, and bring the persons back with the right
-password. What a wrong one does depends on the model, as with `faceanon recover`: the one that ships refuses it.
-Pictures of people who do not exist are there to click on. Ctrl+C ends it.
+Drop photos, look at every box: add the face that was missed, remove a wrong one, say who stays, who becomes whom, and
+what is hidden for good. Then type a password, look at the strangers, and download the pictures. The decisions are a
+file too (`faceanon anonymize --boxes`). The right password brings the persons back; what a wrong one does depends on
+the model: the one that ships refuses it. Pictures of people who do not exist are there to try. Ctrl+C ends it.
 
   faceanon web
   faceanon web --model runs/persona_s2/model --device cuda --port 8000
@@ -27,7 +28,7 @@ from faceanon.commands._run import quiet_pictures
 from faceanon.commands._typed import typed
 from faceanon.errors import UserError
 
-NEEDED = ("gradio", "zxcvbn")
+NEEDED = ("gradio", "gradio_image_annotation", "zxcvbn")
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What the page does for a visitor: a picture in, a picture and one line out, with nothing kept and nothing raised."""
+"""What the page does for a visitor: pictures in, pictures and one line out, with nothing kept and nothing raised."""
 
 from __future__ import annotations
 
@@ -8,20 +8,30 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
 from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
 
 from faceanon.errors import UserError
 from faceanon.key import KdfParameters, Password
+from faceanon.photo.boxes import DecidedPhoto, Decisions, decided_photo, read_decisions
+from faceanon.photo.file import LoadedPhoto, load_photo
 from faceanon.photo.manifests import manifest_of
+from faceanon.pipeline.earlier import admitted
 from faceanon.pipeline.file import anonymize_file, recover_file
 from faceanon.pipeline.obscuring import ObscuringMethod
 from faceanon.pipeline.photo import NoFaceError, Pipeline
 from faceanon.pipeline.steps import Outcome
 from faceanon.web.limits import RateLimit
+from faceanon.web.review import Review, ReviewedPhoto
 
 OWN = "stranger"
+MOST_PHOTOS = 100  # of one review
 MOST_CHARACTERS = 256  # of a password
 DEAREST = KdfParameters(memory_kib=1 << 18, iterations=4)  # 256 MiB, and 1 GiB in all passes: a second or two
 HANDOVER = 60.0  # s; the page copies a result at once, and ages its copy itself
@@ -33,11 +43,15 @@ class Reply:
 
     Args:
         line: One line for people; never anything of the password.
-        file: The picture, or None where there is none.
+        file: What to download: the picture, or several in one ZIP; None where there is none.
+        picture: What to show.
+        boxes: The decisions, as `anonymize --boxes` takes them.
     """
 
     line: str
     file: Path | None = None
+    picture: Path | None = None
+    boxes: Path | None = None
 
 
 def methods(pipeline: Pipeline) -> dict[str, Pipeline]:
@@ -67,17 +81,90 @@ class Desk:
         self.limit = limit
         self.handover = handover
 
-    def anonymize(self, source: str | None, password: str, method: str, client: str) -> Reply:
-        """Hide the faces of the uploaded picture `source`."""
+    def open(self, sources: Sequence[str], earlier: Review | None = None) -> Review | Reply:
+        """Begin to review some uploaded photos, among them perhaps a file of boxes.
+
+        Args:
+            sources: Paths.
+            earlier: What was decided about some of them already.
+        """
+        known = {photo.path: photo for photo in earlier.photos} if earlier is not None else {}
+        given = None
+        photos = []
+        for path in map(Path, sources):
+            if path.suffix.lower() == ".json":
+                try:
+                    given = read_decisions(path)
+                except UserError as error:
+                    return Reply(_without(str(error), path.parent))
+            else:
+                photos.append(known.get(path) or ReviewedPhoto(path))
+        if not photos:
+            return Reply("Choose a picture first.")
+        if len(photos) > MOST_PHOTOS:
+            return Reply(
+                f"The page takes {MOST_PHOTOS} photos at once; for more take `faceanon anonymize` on a folder."
+            )
+        return Review(photos, given)
+
+    def look(self, review: Review) -> tuple[str, NDArray[np.uint8] | None]:
+        """The photo under review: a line about it, and `(h, w, 3)` uint8 for the screen, None where it cannot be used.
+
+        Its faces are found if nobody has looked yet.
+        """
+        photo = review.current
+        screen = None
 
         def work(path: Path, place: Path) -> Reply:
-            pipeline = self.pipelines[method]
-            start = time.perf_counter()
-            target = place / f"{_plain(path.stem)}_anon.png"
-            outcome = anonymize_file(pipeline, path, target, Password(password))
-            return Reply(_hidden(outcome, pipeline, time.perf_counter() - start), target)
+            nonlocal screen
+            loaded = admitted(load_photo(path), again=False)
+            if photo.found is None:
+                photo.show(self._found(loaded, path.name, review.given))
+            screen = photo.screen(loaded.pixels)
+            return Reply("")
 
-        return self._answer(source, password, client, work)
+        photo.failed = self._answer(str(photo.path), work).line
+        if photo.failed or photo.found is None:
+            return photo.failed, None
+        if not photo.found.boxes:
+            return "No face found. Draw a box around each that you see.", screen
+        scores = ", ".join(f"{box.score:.2f}" for box in photo.found.boxes)
+        line = f"Found: {_faces(len(photo.found.boxes))}, scores {scores}."
+        return f"{line} Draw a box around who is missing, remove a wrong one.", screen
+
+    def anonymize(self, review: Review | None, password: str, method: str, client: str) -> Reply:
+        """Hide what the boxes of all reviewed photos say."""
+        if review is None:
+            return Reply("Choose a picture first.")
+        if mistake := _mistaken(password):
+            return Reply(mistake)
+        if number := review.unseen():
+            return Reply(f"Look at photo {number} of {len(review.photos)} first, and say that you have seen it.")
+        photos = [photo for photo in review.photos if not photo.failed]
+        boxes = Decisions(tuple(photo.decided() for photo in photos), "the page")
+
+        def work(_: Path, place: Path) -> Reply:
+            pipeline = copy(self.pipelines[method])
+            word = Password(password)
+            start = time.perf_counter()
+            outcomes = []
+            written: list[Path] = []
+            for photo, decided in zip(photos, boxes.photos, strict=True):
+                if not decided.boxes and len(photos) > 1:
+                    continue
+                pipeline.boxes = Decisions((replace(decided, name=photo.path.name),), "the page")
+                target = place / _free_name(f"{_plain(photo.path.stem)}_anon", written)
+                outcomes.append(anonymize_file(pipeline, photo.path, target, word))
+                written.append(target)
+            line = _hidden(outcomes, pipeline, time.perf_counter() - start)
+            boxes.write(place / "boxes.json")
+            return Reply(line, _packed(written, place), written[0], place / "boxes.json")
+
+        if not photos:
+            return Reply(review.current.failed)
+        if len(photos) > 1 and not any(decided.boxes for decided in boxes.photos):
+            return Reply("There is no box in any of the photos, so there is nothing to hide.")
+        return Reply(late) if (late := self._too_many(client)) else self._answer(str(photos[0].path), work)
 
     def recover(self, source: str | None, password: str, client: str) -> Reply:
         """Bring the faces of the uploaded picture `source` back with `password`."""
@@ -88,21 +175,36 @@ class Desk:
             target = place / f"{_plain(path.stem).removesuffix('_anon')}_back.png"
             # The file of a visitor says what a guess costs: without a limit it could ask for all the memory there is.
             outcome = recover_file(pipeline, path, target, Password(password, most=DEAREST))
-            return Reply(_shown(outcome, pipeline, time.perf_counter() - start), target)
+            return Reply(_shown(outcome, pipeline, time.perf_counter() - start), target, target)
 
-        return self._answer(source, password, client, work)
-
-    def _answer(self, source: str | None, password: str, client: str, work: Callable[[Path, Path], Reply]) -> Reply:
         if not source:
             return Reply("Choose a picture first.")
-        if not password:
-            return Reply("Type a password first.")
-        if len(password) > MOST_CHARACTERS:
-            return Reply(f"The password is longer than {MOST_CHARACTERS} characters; take a shorter one.")
+        if mistake := _mistaken(password):
+            return Reply(mistake)
+        return Reply(late) if (late := self._too_many(client)) else self._answer(source, work)
+
+    def _found(self, photo: LoadedPhoto, name: str, given: Decisions | None) -> DecidedPhoto:
+        """The faces of a photo, or what a file of boxes says of it."""
+        height, width = photo.pixels.shape[:2]
+        if given is not None:
+            return DecidedPhoto(name, width, height, given.of(name, width, height))
+        try:
+            faces = self.pipelines[OWN].faces(photo)
+        except NoFaceError:
+            faces = []
+        return decided_photo(name, width, height, faces)
+
+    def _too_many(self, client: str) -> str:
+        """What to say to a client who asks too often; empty otherwise, and then this counts."""
         # After the checks that cost nothing: an empty form uses up none of a visitor's pictures.
         if seconds := self.limit.wait(client):
-            many = f"{self.limit.count} pictures in {self.limit.seconds:g} s"
-            return Reply(f"Too many requests, at most {many}: try again in {seconds} s.")
+            return (
+                f"Too many requests, at most {self.limit.count} pictures in {self.limit.seconds:g} s: "
+                f"try again in {seconds} s."
+            )
+        return ""
+
+    def _answer(self, source: str, work: Callable[[Path, Path], Reply]) -> Reply:
         path = Path(source)
         if not path.is_file():
             return Reply("The page has already forgotten this picture; choose it again.")
@@ -111,10 +213,9 @@ class Desk:
         try:
             return work(path, folder)
         except NoFaceError:
-            return Reply(f"No face found in {path.name}; choose a picture in which a face is clearly to be seen.")
+            return Reply(f"There is no box in {path.name}, so there is nothing to hide.")
         except UserError as error:
-            # Where the folders of this machine lie is nothing for a visitor.
-            return Reply(str(error).replace(f"{path.parent}/", "").replace(f"{folder}/", ""))
+            return Reply(_without(str(error), path.parent, folder))
         except Exception:  # a bug, or too little memory: the visitor gets a line, and who runs the page the rest
             traceback.print_exc(file=sys.stderr)
             return Reply("faceanon failed on this picture; the terminal that runs this page says why.")
@@ -160,15 +261,59 @@ def _faces(count: int) -> str:
     return f"{count} face{'s' if count != 1 else ''}"
 
 
-def _hidden(outcome: Outcome, pipeline: Pipeline, seconds: float) -> str:
-    drawn = outcome.faces - outcome.hidden
+def _mistaken(password: str) -> str:
+    """What is wrong with a password, at a glance; empty if nothing."""
+    if not password:
+        return "Type a password first."
+    if len(password) > MOST_CHARACTERS:
+        return f"The password is longer than {MOST_CHARACTERS} characters; take a shorter one."
+    return ""
+
+
+def _without(line: str, *folders: Path) -> str:
+    """Where the folders of this machine lie is nothing for a visitor."""
+    for folder in folders:
+        line = line.replace(f"{folder}/", "")
+    return line
+
+
+def _free_name(stem: str, taken: Sequence[Path]) -> str:
+    """A name that no other photo of the same review has."""
+    name = f"{stem}.png"
+    number = 1
+    while name in {path.name for path in taken}:
+        number += 1
+        name = f"{stem}_{number}.png"
+    return name
+
+
+def _packed(files: Sequence[Path], place: Path) -> Path:
+    """The one file, or all of them in a ZIP."""
+    if len(files) == 1:
+        return files[0]
+    target = place / "anonymized.zip"
+    # Stored: pictures are compressed already.
+    with zipfile.ZipFile(target, "w") as archive:
+        for path in files:
+            archive.write(path, path.name)
+    return target
+
+
+def _hidden(outcomes: Sequence[Outcome], pipeline: Pipeline, seconds: float) -> str:
+    faces, hidden, left, coarse = (
+        sum(getattr(outcome, name) for outcome in outcomes) for name in ("faces", "hidden", "left", "coarse")
+    )
+    drawn = faces - hidden
     what = "replaced by strangers" if pipeline.method.reversible else f"hidden for good by {pipeline.name}"
-    parts = [f"{_faces(drawn)} {what} in {seconds:.1f} s"]
-    if outcome.hidden:
-        parts.append(f"{_faces(outcome.hidden)} hidden for good, too small or unfit for the model")
-    if outcome.coarse and pipeline.method.reversible:
-        parts.append(f"{outcome.coarse} smaller than the model's faces, so recovered less exactly")
-    return "; ".join(parts) + ". Look at it before you pass it on: a face that was not found stays as it was."
+    where = f" in {len(outcomes)} photos" if len(outcomes) > 1 else ""
+    parts = [f"{_faces(drawn)} {what}{where} in {seconds:.1f} s"]
+    if hidden:
+        parts.append(f"{hidden} hidden for good, as you chose or unfit for the model")
+    if left:
+        parts.append(f"{_faces(left)} left as they are")
+    if coarse and pipeline.method.reversible:
+        parts.append(f"{coarse} smaller than the model's faces, so recovered less exactly")
+    return "; ".join(parts) + "."
 
 
 def _shown(outcome: Outcome, pipeline: Pipeline, seconds: float) -> str:

@@ -7,18 +7,21 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import gradio as gr
+from gradio_image_annotation import image_annotator
 
 from faceanon.pipeline.photo import Pipeline
 from faceanon.web.desk import MOST_CHARACTERS, OWN, Desk, Reply
+from faceanon.web.review import COLOURS, LABELS, Review, ScreenBox
 from faceanon.web.strength import Level, judge_password, price
 
 STYLE = Path(__file__).with_name("page.css")
-FORGET_SECONDS = 600
+FORGET_SECONDS = 3600  # looking through many photos takes time
 FILLED: Mapping[Level, int] = {"very weak": 1, "weak": 2, "fair": 3, "strong": 4}
-LABELS = {"blur": "Blur, for good", "pixelate": "Pixels, for good", "mask": "Grey patch, for good"}
+HOW = "Double-click a box to say what becomes of it. Keys: C draw, D move, E say, Delete remove, Space whole photo."
+METHODS = {"blur": "Blur, for good", "pixelate": "Pixels, for good", "mask": "Grey patch, for good"}
 NOTES = {
     "Pseudonyms, not anonymity": (
         "Whoever has the picture, the model and the password gets the faces back. That is pseudonymization: as long as "
@@ -107,14 +110,12 @@ def show_strength(password: str | None, rate: float) -> str:
 
 
 def _anonymize_tab(desk: Desk, look: Look) -> tuple[gr.Image, gr.Button]:
+    review = gr.State(None)
     with gr.Row(equal_height=False):
-        with gr.Column():
-            photo = _picture("Photo", f"Drop a photo here, or click\n(up to {look.upload})", "anonymize-photo")
-            if look.examples:
-                files = [[str(path)] for path in look.examples]
-                gr.Examples(
-                    files, photo, label="No photo at hand? Click on people who do not exist", api_visibility="private"
-                )
+        with gr.Column(scale=3):
+            table = _review_table(look)
+        with gr.Column(scale=2):
+            gr.HTML('<h2 class="fa-step">Hide</h2>', padding=False)
             password = _password("Password", "A sentence that nobody can guess", "anonymize-password", "new-password")
             hint = gr.HTML(show_strength("", look.rate), padding=False, elem_id="anonymize-strength")
             with gr.Accordion("Another method", open=False):
@@ -123,19 +124,158 @@ def _anonymize_tab(desk: Desk, look: Look) -> tuple[gr.Image, gr.Button]:
                     choices.append((_label(key, other), key))
                 method = gr.Radio(choices, value=OWN, show_label=False, container=False, elem_id="anonymize-method")
             button = gr.Button("Anonymize", variant="primary", elem_id="anonymize-go")
-        with gr.Column():
             result, line, download = _results("Anonymized", "anonymize")
+            boxes = gr.DownloadButton("Download the boxes", visible=False, elem_id="anonymize-boxes-file")
             onward = gr.Button("Try to recover it", visible=False, elem_id="anonymize-onward")
     _judge_as_typed(password, hint, look.rate)
+    _connect_table(desk, look, table, review)
 
     # Gradio fills in the request by its annotation; it is no input of the page.
-    def work(file: str | None, word: str | None, name: str, request: gr.Request) -> tuple[Any, ...]:
-        reply = desk.anonymize(file, word or "", name, _client(request))
-        back = reply.file is not None and desk.pipelines[name].method.reversible
-        return (*_shown(reply), gr.Button(visible=back))
+    def work(
+        seen_by: Review | None,
+        drawn: list[ScreenBox] | None,
+        seen: bool,
+        word: str | None,
+        name: str,
+        request: gr.Request,
+    ) -> tuple[Any, ...]:
+        _keep(seen_by, drawn, seen)
+        reply = desk.anonymize(seen_by, word or "", name, _client(request))
+        back = reply.file is not None and reply.file.suffix == ".png" and desk.pipelines[name].method.reversible
+        decided = gr.DownloadButton(value=reply.boxes and str(reply.boxes), visible=reply.boxes is not None)
+        return (*_shown(reply), decided, gr.Button(visible=back))
 
-    _run_on([button.click, password.submit], work, [photo, password, method], [result, line, download, onward])
+    inputs = [review, table.boxes, table.seen, password, method]
+    _run_on([button.click, password.submit], work, inputs, [result, line, download, boxes, onward])
     return result, onward
+
+
+@dataclass(frozen=True)
+class _ReviewTable:
+    """The components around the photo under review."""
+
+    files: gr.File
+    example: gr.Button
+    stage: gr.Column
+    boxes: Any
+    line: gr.HTML
+    steps: gr.Row
+    back: gr.Button
+    place: gr.HTML
+    on: gr.Button
+    seen: gr.Checkbox
+
+
+def _review_table(look: Look) -> _ReviewTable:
+    gr.HTML('<h2 class="fa-step">Look</h2>', padding=False)
+    files = gr.File(
+        label=f"Photos, up to {look.upload} each, and a file of boxes if there is one",
+        file_count="multiple",
+        file_types=["image", ".heic", ".heif", ".avif", ".json"],
+        height=120,
+        elem_id="anonymize-photo",
+    )
+    files = _fetching_nothing(files)
+    example = gr.Button("No photo at hand? Take people who do not exist", size="sm", elem_id="anonymize-example")
+    # The column is hidden, not the component: a component that is told anything but a value is built anew.
+    with gr.Column(visible=False) as stage:
+        boxes = image_annotator(
+            label_list=list(LABELS),
+            label_colors=[COLOURS[choice] for choice, _ in LABELS.values()],
+            boxes_alpha=0.15,
+            sources=[],
+            show_label=False,
+            show_download_button=False,
+            show_share_button=False,
+            show_clear_button=False,
+            show_remove_button=True,
+            use_default_label=True,
+            elem_id="anonymize-boxes",
+        )
+        gr.HTML(f'<p class="fa-place">{HOW}</p>', padding=False)
+    with gr.Row(visible=False) as steps:
+        back = gr.Button("Previous", size="sm", elem_id="anonymize-back")
+        place = gr.HTML("", padding=False, elem_id="anonymize-place")
+        on = gr.Button("Next", size="sm", elem_id="anonymize-next")
+    line = gr.HTML(
+        _line("The photo appears here, with a box for each face.", "idle"), padding=False, elem_id="anonymize-found"
+    )
+    seen = gr.Checkbox(
+        label="I have looked at the whole photo: nobody is missing", visible=False, elem_id="anonymize-seen"
+    )
+    return _ReviewTable(files, example, stage, _bare_boxes(boxes), line, steps, back, place, on, seen)
+
+
+def _connect_table(desk: Desk, look: Look, table: _ReviewTable, review: gr.State) -> None:
+    outputs = [review, table.boxes, table.stage, table.line, table.steps, table.place, table.seen]
+
+    def shown(current: Review) -> tuple[Any, ...]:
+        line, screen = desk.look(current)
+        photo = current.current
+        value = None if screen is None else {"image": screen, "boxes": photo.boxes}
+        count = len(current.photos)
+        place = f'<p class="fa-place">{current.index + 1} of {count}: {html.escape(photo.path.name)}</p>'
+        return (
+            current,
+            value,
+            gr.Column(visible=value is not None),
+            _line(line, "failed" if photo.failed else "idle"),
+            gr.Row(visible=count > 1),
+            place,
+            gr.Checkbox(value=photo.seen or bool(photo.failed), visible=True),
+        )
+
+    def opened(paths: list[str] | None, earlier: Review | None) -> tuple[Any, ...]:
+        answer = desk.open(paths or [], earlier)
+        if isinstance(answer, Review):
+            return shown(answer)
+        line = _line(answer.line, "failed" if paths else "idle")
+        hidden = gr.Column(visible=False)
+        return None, None, hidden, line, gr.Row(visible=False), "", gr.Checkbox(value=False, visible=False)
+
+    def stepped(
+        by: int, current: Review, drawn: list[ScreenBox] | None, seen: bool, request: gr.Request
+    ) -> tuple[Any, ...]:
+        _keep(current, drawn, seen)
+        current.step(by)
+        return shown(current)
+
+    def on(current: Review, drawn: list[ScreenBox] | None, seen: bool, request: gr.Request) -> tuple[Any, ...]:
+        return stepped(1, current, drawn, seen, request)
+
+    def back(current: Review, drawn: list[ScreenBox] | None, seen: bool, request: gr.Request) -> tuple[Any, ...]:
+        return stepped(-1, current, drawn, seen, request)
+
+    _run_on([table.files.change], opened, [table.files, review], outputs, show=table.line)
+    _run_on([table.on.click], on, [review, table.boxes, table.seen], outputs, show=table.line)
+    _run_on([table.back.click], back, [review, table.boxes, table.seen], outputs, show=table.line)
+    table.example.click(
+        lambda: [str(path) for path in look.examples],
+        None,
+        table.files,
+        show_progress="hidden",
+        api_visibility="private",
+    )
+
+
+def _keep(review: Review | None, drawn: list[ScreenBox] | None, seen: bool) -> None:
+    """What the visitor made of the photo on the screen."""
+    if review is not None:
+        review.current.boxes = drawn or []
+        review.current.seen = seen
+
+
+def _bare_boxes(component: Any) -> Any:  # noqa: ANN401 - the package has no types
+    """Hand over boxes alone: the component would decode and save the photo anew at each event."""
+
+    def boxes_of(payload: Any) -> list[ScreenBox] | None:  # noqa: ANN401
+        if payload is None or payload.orientation:
+            return None
+        boxes: list[ScreenBox] = component.preprocess_boxes(payload.boxes)
+        return boxes
+
+    vars(component).update(preprocess=boxes_of)
+    return _fetching_nothing(component)
 
 
 def _judge_as_typed(password: gr.Textbox, hint: gr.HTML, rate: float) -> None:
@@ -185,17 +325,26 @@ def _picture(label: str, invitation: str, name: str) -> gr.Image:
 
 
 def _as_it_is(picture: gr.Image) -> gr.Image:
-    """Hand over uploads as the files they are; an address, which Gradio would fetch for a visitor, is refused."""
-    keep = picture.async_move_resource_to_block_cache
+    """Hand over uploads as the files they are."""
+    # On the object, where it hides the class's own method, which Gradio calls by this name.
+    vars(picture).update(preprocess=_path_of)
+    return _fetching_nothing(picture)
+
+
+C = TypeVar("C", bound=gr.components.Component)
+
+
+def _fetching_nothing(component: C) -> C:
+    """Refuse an address, which Gradio would fetch for a visitor."""
+    keep = component.async_move_resource_to_block_cache
 
     async def kept(path: str | Path | None) -> str | None:
         if path is not None and "://" in str(path):
             raise gr.Error("this page fetches nothing; choose a file", print_exception=False)
         return await keep(path)
 
-    # On the object, where they hide the class's own methods, which Gradio calls by these names.
-    vars(picture).update(preprocess=_path_of, async_move_resource_to_block_cache=kept)
-    return picture
+    vars(component).update(async_move_resource_to_block_cache=kept)
+    return component
 
 
 def _path_of(payload: gr.data_classes.FileData | None) -> str | None:
@@ -229,7 +378,11 @@ def _results(label: str, name: str) -> tuple[gr.Image, gr.HTML, gr.DownloadButto
 
 
 def _run_on(
-    events: Sequence[Callable[..., Any]], work: Callable[..., Any], inputs: Sequence[Any], outputs: Sequence[Any]
+    events: Sequence[Callable[..., Any]],
+    work: Callable[..., Any],
+    inputs: Sequence[Any],
+    outputs: Sequence[Any],
+    show: gr.components.Component | None = None,
 ) -> None:
     """One at a time, over all visitors: a second network at work would only slow down the first."""
     gr.on(
@@ -240,7 +393,7 @@ def _run_on(
         concurrency_id="model",
         concurrency_limit=1,
         show_progress="minimal",
-        show_progress_on=[outputs[0]],
+        show_progress_on=[show or outputs[0]],
         trigger_mode="once",
         api_visibility="private",
     )
@@ -251,7 +404,7 @@ def _shown(reply: Reply) -> tuple[Any, ...]:
     if reply.file is None:
         return None, _line(reply.line, "failed"), gr.DownloadButton(visible=False)
     button = gr.DownloadButton(f"Download {reply.file.name}", value=str(reply.file), visible=True)
-    return str(reply.file), _line(reply.line, "done"), button
+    return str(reply.picture), _line(reply.line, "done"), button
 
 
 def _client(request: gr.Request) -> str:
@@ -260,7 +413,7 @@ def _client(request: gr.Request) -> str:
 
 def _label(name: str, pipeline: Pipeline) -> str:
     if name != OWN:
-        return LABELS[name]
+        return METHODS[name]
     return f"A stranger's face, {'brought back by the password' if pipeline.method.reversible else 'for good'}"
 
 

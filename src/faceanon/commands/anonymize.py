@@ -212,7 +212,7 @@ def _add_rare_arguments(parser: argparse.ArgumentParser) -> None:
         "--face-size",
         type=int,
         metavar="PX",
-        help="give faces to the model at this size at most: softer, sooner done (default: up to 256 px)",
+        help="size of the faces for the model at most: sooner done",
     )
     add_rare_people_arguments(group)
     group.add_argument(

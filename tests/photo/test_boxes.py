@@ -268,11 +268,3 @@ def test_options_that_do_not_fit_are_refused(faceanon, tmp_path, party, monkeypa
     assert reason in err
     assert len(err.strip().splitlines()) == 1
     assert not (tmp_path / "out.png").exists()
-
-
-def test_films_have_no_boxes(faceanon, tmp_path):
-    (tmp_path / "a.mp4").write_bytes(b"")
-    Decisions(()).write(tmp_path / "b.json")
-    code, _, err = faceanon(tmp_path / "a.mp4", tmp_path / "b.mp4", "--boxes", tmp_path / "b.json")
-    assert code == 2
-    assert "--boxes is for photos" in err

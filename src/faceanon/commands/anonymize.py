@@ -48,6 +48,7 @@ from faceanon.commands._video import (
     check_video,
     film_anonymizer,
     is_video,
+    list_followed,
     settled,
 )
 from faceanon.errors import UserError
@@ -55,6 +56,7 @@ from faceanon.errors import UserError
 if TYPE_CHECKING:
     from faceanon.commands._folder import Plan
     from faceanon.key import KdfParameters
+    from faceanon.photo.boxes import DecidedPhoto
     from faceanon.photo.detect import Detector
     from faceanon.photo.policy import Policy
     from faceanon.pipeline.photo import Pipeline
@@ -254,10 +256,10 @@ def run(args: argparse.Namespace) -> int:
     quiet_pictures()
     one_core_for_numpy()
     policy = _policy(options)
-    if is_video(files.input):
-        return _video(options, policy)
     if options.list_faces:
         return _list_faces(options, policy)
+    if is_video(files.input):
+        return _video(options, policy)
     return _photos(options, policy)
 
 
@@ -266,8 +268,6 @@ def _check_boxes(options: AnonymizeOptions) -> None:
     for option, value in given.items():
         if value is not None and options.aligned:
             raise UserError(f"--aligned looks for no faces; leave {option} away")
-        if value is not None and option != "--threshold" and is_video(options.files.input):
-            raise UserError(f"{option} is for photos; in a film faces are followed")
     if options.boxes is not None:
         from faceanon.photo.boxes import read_decisions
 
@@ -323,7 +323,6 @@ def _leave_films(options: AnonymizeOptions, whole: Plan) -> None:
         "--aligned": options.aligned,
         "--vault": options.vault,
         "--carry": options.carry,
-        "--boxes": options.boxes,
     }
     for option, value in asked.items():
         if value and whole.films:
@@ -422,34 +421,39 @@ def _list_faces(options: AnonymizeOptions, policy: Policy) -> int:
         raise UserError("--list-faces writes nothing, in one process; leave --csv, --devices and --nodes away")
     if not source.exists():
         raise UserError(f"no such file or folder: {source}")
-    photos = [source]
+    paths = [source]
     left: dict[Path, str] = {}
     if source.is_dir():
         contents = look_into(source)
-        photos = contents.photos
+        paths = [*contents.photos, *contents.films]
         left = contents.left
-        if not photos:
+        if not paths:
             raise UserError(f"no pictures in {source}; name a folder with some")
-        for film in contents.films:
-            left[film] = "--list-faces looks at photos only"
-    pipeline = _pipeline(options, policy)
+    pipeline = _pipeline(options, policy, MANY if source.is_dir() else 1)
     shown = 0
-    decided = []
-    for photo in photos:
+    decided: list[DecidedPhoto] = []
+    for path in paths:
+        name = path.relative_to(source).as_posix() if source.is_dir() else path.name
         try:
-            loaded = load_photo(photo)
-            faces = pipeline.faces(loaded, options.aligned)
+            if is_video(str(path)):
+                if options.aligned:
+                    raise UserError("--aligned is for photos only")
+                print(path)
+                decided += list_followed(path, name, options.follow, pipeline)
+                shown += 1
+                continue
+            photo = load_photo(path)
+            faces = pipeline.faces(photo, options.aligned)
         except UserError as error:
             if not source.is_dir() or files.on_error == "stop":
                 raise
-            left[photo] = str(error)
+            left[path] = str(error)
             continue
         shown += 1
-        print(photo)
+        print(path)
         for face in faces:
             print(f"  {face.describe()}")
-        height, width = loaded.pixels.shape[:2]
-        name = photo.relative_to(source).as_posix() if source.is_dir() else photo.name
+        height, width = photo.pixels.shape[:2]
         decided.append(decided_photo(name, width, height, faces))
     if options.write_boxes is not None and decided:
         Decisions(tuple(decided)).write(options.write_boxes)

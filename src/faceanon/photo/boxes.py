@@ -5,8 +5,9 @@
      "annotations": [{"id": 1, "image_id": 1, "category_id": 1, "bbox": [x, y, width, height], "score": 0.98,
                       "keypoints": [x, y, 2, ...], "attributes": {"choice": "stranger", "stranger": 0}}]}
 
-Pixels are those of the upright photo. `keypoints` and `attributes` may be left out. A category that is not `face` is a
-region: a plate, a screen, a tattoo.
+Of a film each frame that says something is an image with a `frame_index`, and the boxes of one followed face share a
+`track_id`. Pixels are those of the upright photo. `keypoints` and `attributes` may be left out. A category that is not
+`face` is a region: a plate, a screen, a tattoo.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ SAME = 0.3  # intersection over union, from which on a box and a detected face a
 AROUND = 2.0  # side of the part of a photo that is searched for the points of a face, over that of its box
 SEARCHED = 320  # px; side of that part
 POINTS = 15  # numbers of COCO's key points: x, y and visibility of five
+USUAL = ((0.3, 0.4), (0.7, 0.4), (0.5, 0.6), (0.35, 0.78), (0.65, 0.78))  # x and y in the box, from 0 to 1
 SEEN = 2  # COCO's word for a point that shows
 
 
@@ -50,6 +52,7 @@ class DecidedBox:
         region: No face: the box alone is hidden.
         score: Probability of being a face.
         points: `(5, 2)` as in `Detection`; where they are not given, or lie outside the box, they are looked for.
+        track: Of a film: number of the followed face.
     """
 
     box: tuple[float, float, float, float]
@@ -58,23 +61,26 @@ class DecidedBox:
     region: bool = False
     score: float = 1.0
     points: NDArray[np.float64] | None = field(default=None, compare=False, repr=False)
+    track: int | None = None
 
 
 @dataclass(frozen=True)
 class DecidedPhoto:
-    """Everything that was decided about one photo.
+    """Everything that was decided about one photo, or one frame of a film.
 
     Args:
         name: Path of the photo, below the folder that was looked through.
         width: Of the upright photo, in pixels.
         height: Likewise.
         boxes: None is left out: what has no box stays as it is.
+        frame: Number of the frame; None: it is a photo.
     """
 
     name: str
     width: int
     height: int
     boxes: tuple[DecidedBox, ...]
+    frame: int | None = None
 
 
 @dataclass(frozen=True)
@@ -105,7 +111,38 @@ class Decisions:
         Raises:
             UserError: If it is named nowhere, twice, or has another size.
         """
-        parts = PurePath(photo).parts
+        matching = []
+        for decided in self._about(photo, width, height):
+            if decided.frame is None:
+                matching.append(decided)
+        if len(matching) != 1:
+            often = "as a film" if not matching else f"twice, as {matching[0].name} and {matching[1].name}"
+            raise UserError(f"{self.name} names {photo} {often}")
+        return matching[0].boxes
+
+    def of_film(self, film: str, width: int, height: int) -> dict[int, tuple[DecidedBox, ...]]:
+        """What was decided about a film of this size in pixels, by the number of the frame.
+
+        Raises:
+            UserError: If it is named nowhere, has another size, or a box says what films do not have.
+        """
+        frames: dict[int, tuple[DecidedBox, ...]] = {}
+        for decided in self._about(film, width, height):
+            if decided.frame is None:
+                raise UserError(f"{self.name} names {film} as a photo: an image of a film has a frame_index")
+            for box in decided.boxes:
+                if box.track is None:
+                    raise UserError(f"{self.name}: a box in frame {decided.frame} of {film} has no track_id")
+                if box.region or box.stranger or box.choice not in ("stranger", "keep"):
+                    raise UserError(
+                        f"{self.name}: in a film a box is a face that is a stranger or keep, not the box in frame "
+                        f"{decided.frame} of {film}"
+                    )
+            frames[decided.frame] = frames.get(decided.frame, ()) + decided.boxes
+        return frames
+
+    def _about(self, name: str, width: int, height: int) -> list[DecidedPhoto]:
+        parts = PurePath(name).parts
         matching = []
         for decided in self.photos:
             own = PurePath(decided.name).parts
@@ -113,23 +150,22 @@ class Decisions:
             if parts[-len(own) :] == own:
                 matching.append(decided)
         if not matching:
-            raise UserError(f"{self.name} says nothing of {photo}; write its boxes with --list-faces --write-boxes")
-        if len(matching) > 1:
-            raise UserError(f"{self.name} names {photo} twice, as {matching[0].name} and {matching[1].name}")
-        found = matching[0]
-        if (found.width, found.height) != (width, height):
-            raise UserError(
-                f"{self.name} is for another {found.name}: of {found.width}x{found.height} px, and {photo} has "
-                f"{width}x{height}"
-            )
-        return found.boxes
+            raise UserError(f"{self.name} says nothing of {name}; write its boxes with --list-faces --write-boxes")
+        for decided in matching:
+            if (decided.width, decided.height) != (width, height):
+                raise UserError(
+                    f"{self.name} is for another {decided.name}: of {decided.width}x{decided.height} px, and {name} "
+                    f"has {width}x{height}"
+                )
+        return matching
 
     def to_json(self) -> str:
         """The file's text."""
-        images = []
+        images: list[dict[str, Any]] = []
         annotations: list[dict[str, Any]] = []
         for photo_id, photo in enumerate(self.photos, 1):
-            images.append({"id": photo_id, "file_name": photo.name, "width": photo.width, "height": photo.height})
+            image = {"id": photo_id, "file_name": photo.name, "width": photo.width, "height": photo.height}
+            images.append(image if photo.frame is None else {**image, "frame_index": photo.frame})
             for box in photo.boxes:
                 annotations.append(_annotation(box, len(annotations) + 1, photo_id))
         categories = [{"id": number, "name": name} for number, name in enumerate(CATEGORIES, 1)]
@@ -197,6 +233,13 @@ def detections(boxes: Sequence[DecidedBox], pixels: NDArray[np.uint8], finder: D
             points = box.points if _holds(box) else _points_in(box.box, pixels, finder)
         given.append(Detection(box.box, box.score, np.full((5, 2), np.nan) if points is None else points))
     return given
+
+
+def points_of_a_box(box: tuple[float, float, float, float]) -> NDArray[np.float64]:
+    """Where the five points of an upright face lie that fills a box, for one in which no face is found."""
+    x1, y1, x2, y2 = box
+    points: NDArray[np.float64] = np.array(USUAL) * (x2 - x1, y2 - y1) + (x1, y1)
+    return points
 
 
 def as_decided(faces: Sequence[Face], boxes: Sequence[DecidedBox], name: str) -> list[Face]:
@@ -273,7 +316,7 @@ def _annotation(box: DecidedBox, number: int, photo: int) -> dict[str, Any]:
     x1, y1, x2, y2 = (round(float(value), 2) for value in box.box)
     wide, high = round(x2 - x1, 2), round(y2 - y1, 2)
     points = [] if box.points is None else np.column_stack([box.points, np.full(5, SEEN)]).round(2).ravel().tolist()
-    return {
+    values = {
         "id": number,
         "image_id": photo,
         "category_id": 1 + CATEGORIES.index("region" if box.region else "face"),
@@ -285,6 +328,7 @@ def _annotation(box: DecidedBox, number: int, photo: int) -> dict[str, Any]:
         "num_keypoints": len(points) // 3,
         "attributes": {"choice": box.choice, "stranger": box.stranger},
     }
+    return values if box.track is None else {**values, "track_id": box.track}
 
 
 def _photos(values: Mapping[str, Any]) -> tuple[DecidedPhoto, ...]:
@@ -295,7 +339,16 @@ def _photos(values: Mapping[str, Any]) -> tuple[DecidedPhoto, ...]:
     photos = []
     for entry in values["images"]:
         own = tuple(boxes[entry["id"]])
-        photos.append(DecidedPhoto(str(entry["file_name"]), int(entry["width"]), int(entry["height"]), own))
+        frame = entry.get("frame_index")
+        photos.append(
+            DecidedPhoto(
+                str(entry["file_name"]),
+                int(entry["width"]),
+                int(entry["height"]),
+                own,
+                None if frame is None else int(frame),
+            )
+        )
     return tuple(photos)
 
 
@@ -315,7 +368,10 @@ def _box(entry: Mapping[str, Any], category: str) -> DecidedBox:
     if len(entry.get("keypoints", ())) == POINTS:
         points = np.array(_finite(entry["keypoints"], POINTS)).reshape(5, 3)[:, :2]
     (score,) = _finite([entry.get("score", 1.0)], 1)
-    return DecidedBox((x, y, x + wide, y + high), choice, stranger, region, score, points)
+    track = entry.get("track_id")
+    return DecidedBox(
+        (x, y, x + wide, y + high), choice, stranger, region, score, points, None if track is None else int(track)
+    )
 
 
 def _finite(values: Iterable[Any], count: int) -> list[float]:

@@ -199,7 +199,7 @@ class Pipeline:
         self._detector = detector
 
     @cached_property
-    def _finder(self) -> Detector:
+    def finder(self) -> Detector:
         """Finds the eyes in a box; somebody was sure that it shows a face, so little has to speak for one."""
         return shipped_detector("yunet", SEARCHED / 8, threshold=LEAST_SCORE)
 
@@ -456,7 +456,7 @@ class Pipeline:
         boxes = self.boxes
         if boxes is not None:
             decided = boxes.of(photo.name, width, height)
-            found = detections(decided, photo.pixels, self._finder)
+            found = detections(decided, photo.pixels, self.finder)
         else:
             found = self.detector.detect(photo.pixels)
         if not found:

@@ -92,12 +92,16 @@ class Track:
         segments: Where it is covered.
         seen: Frames in which it was detected.
         missing: Frames `[start, stop)` between two sightings, too far apart to be filled: the face is not covered.
+        found: What was detected in the frames of `seen`.
+        given: The number that a file of boxes has for it; None where it was followed.
     """
 
     number: int
     segments: tuple[Segment, ...]
     seen: tuple[int, ...]
     missing: tuple[tuple[int, int], ...]
+    found: tuple[Detection, ...] = field(default=(), repr=False)
+    given: int | None = None
 
     @property
     def covered(self) -> int:
@@ -113,6 +117,15 @@ class _Sightings:
     frames: list[int] = field(default_factory=list)
     boxes: list[Floats] = field(default_factory=list)
     places: list[Floats] = field(default_factory=list)
+    found: list[Detection] = field(default_factory=list)
+    given: int | None = None
+
+    def add(self, frame: int, face: Detection, square: CropGeometry) -> None:
+        """Put one more sighting to it."""
+        self.frames.append(frame)
+        self.boxes.append(np.array(face.box, dtype=np.float64))
+        self.places.append(np.array([square.center_x, square.center_y, square.axis_x, square.axis_y]))
+        self.found.append(face)
 
     def predicted(self, frame: int, reach: float) -> Floats:
         """The box in a later frame: moved on by the last speed, for `reach` frames at most."""
@@ -173,15 +186,25 @@ class Tracker:
         for candidate in open_:
             predicted.append(candidate.predicted(frame, 0.3 * self.rate))
         matched = dict(_match(predicted, boxes))
-        for index, (box, square) in enumerate(zip(boxes, squares, strict=True)):
+        for index, (face, square) in enumerate(zip(found, squares, strict=True)):
             if index in matched:
                 track = open_[matched[index]]
             else:
-                track = _Sightings((self._scene, None))
-                self._tracks.append(track)
-            track.frames.append(frame)
-            track.boxes.append(box)
-            track.places.append(np.array([square.center_x, square.center_y, square.axis_x, square.axis_y]))
+                track = self._begun()
+            track.add(frame, face, square)
+
+    def add_given(self, frame: int, number: int, face: Detection, square: CropGeometry) -> None:
+        """Put a face to the track that a file of boxes says; frames come in order."""
+        for track in self._tracks:
+            if track.given == number and track.scene == (self._scene, None):
+                track.add(frame, face, square)
+                return
+        self._begun(number).add(frame, face, square)
+
+    def _begun(self, given: int | None = None) -> _Sightings:
+        track = _Sightings((self._scene, None), given=given)
+        self._tracks.append(track)
+        return track
 
     def steady(self, frame: int, found: Sequence[Detection]) -> bool:
         """Whether straight lines will do from the last frame that was looked at to this one.
@@ -255,7 +278,7 @@ class Tracker:
             places = _fill(frames[run], np.array([track.places[index] for index in run]), window)
             held = np.concatenate([places[:1].repeat(first - start, 0), places, places[-1:].repeat(stop - last - 1, 0)])
             segments += _visible(number, start, np.rint(held * UNIT).astype(np.int32), size)
-        return Track(number, tuple(segments), tuple(track.frames), tuple(missing))
+        return Track(number, tuple(segments), tuple(track.frames), tuple(missing), tuple(track.found), track.given)
 
 
 def _fill(frames: NDArray[np.int64], places: Floats, window: int) -> Floats:

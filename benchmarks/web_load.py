@@ -181,11 +181,12 @@ class User:
         opened = self._done(look, [[file], None], visit)
         if opened is None:
             return
-        _, boxes, _, line = opened[:4]
+        boxes, line = opened[2], opened[8]
         visit.line = str(line)
         if boxes is None:
             return
-        answer = self._done(work, [None, boxes, True, f"the password of user {self.number}", "stranger"], visit)
+        word = f"the password of user {self.number}"
+        answer = self._done(work, [word, "stranger", None, boxes, None, [], True], visit)
         if answer is None:
             return
         picture, line = answer[:2]
@@ -315,7 +316,8 @@ def functions_of(address: str) -> tuple[int, int]:
         taken = tuple(kinds[part] for part in function["inputs"])
         numbers[taken] = int(function.get("id", number))
     try:
-        return numbers["file", "state"], numbers["state", "image_annotator", "checkbox", "textbox", "radio"]
+        left = ("image_annotator", "image_annotator", "checkboxgroup", "checkbox")
+        return numbers["file", "state"], numbers[("textbox", "radio", "state", *left)]
     except KeyError:
         sys.exit("the page has no function that anonymizes")
 

@@ -185,7 +185,8 @@ def test_what_the_visitor_made_of_the_boxes_is_done(desk, tmp_path):
         {"xmin": 0, "ymin": 0, "xmax": 100, "ymax": 50, "label": "grey for good", "color": (0, 0, 0)},
         {"xmin": 900, "ymin": 0, "xmax": 1000, "ymax": 100, "label": "", "color": (0, 0, 0)},
     ]
-    kept, found, region, drawn = review.current.decided().boxes
+    (decided,) = review.current.decided()
+    kept, found, region, drawn = decided.boxes
     assert (kept.choice, kept.score, kept.region) == ("keep", 0.99, False)
     assert np.array_equal(found.points, points * 150 + [600, 700])
     assert (region.choice, region.region, region.box) == ("mask", True, (0, 0, 200, 100))
@@ -197,7 +198,7 @@ def test_what_the_visitor_made_of_the_boxes_is_done(desk, tmp_path):
     assert reply.line.startswith("1 face replaced by strangers in ")
     assert "2 hidden for good" in reply.line
     assert "1 face left as they are" in reply.line
-    assert read_decisions(reply.boxes).photos[0].boxes == review.current.decided().boxes
+    assert read_decisions(reply.boxes).photos == review.current.decided()
 
 
 def test_several_photos_become_one_file_and_their_boxes_another(desk, tmp_path):
@@ -216,7 +217,7 @@ def test_several_photos_become_one_file_and_their_boxes_another(desk, tmp_path):
     assert desk.anonymize(review, RIGHT, OWN, "me").line.startswith("Look at photo 2 of 4 first")
     review.photos[1].seen = True
     reply = desk.anonymize(review, RIGHT, OWN, "me")
-    assert reply.line.startswith("4 faces replaced by strangers in 2 photos")
+    assert reply.line.startswith("4 faces replaced by strangers in 2 files")
     with zipfile.ZipFile(reply.file) as archive:
         assert archive.namelist() == ["a_anon.png", "a_anon_2.png"]
     # The file of boxes brings the decisions back, and earlier ones stay.
@@ -230,7 +231,7 @@ def test_several_photos_become_one_file_and_their_boxes_another(desk, tmp_path):
 
 
 def test_a_bug_shows_in_the_terminal_and_not_on_the_page(desk, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("faceanon.web.desk.anonymize_file", lambda *words: 1 / 0)
+    monkeypatch.setattr("faceanon.web.results.anonymize_file", lambda *words: 1 / 0)
     reply = hide(desk, noise(tmp_path / "a.png"), RIGHT, OWN, "me")
     assert reply.line == "faceanon failed on this picture; the terminal that runs this page says why."
     shown = capsys.readouterr().err
@@ -376,7 +377,7 @@ FETCHING = """
 import asyncio, sys
 import gradio
 from gradio import processing_utils
-from faceanon.web.page import _picture, _results
+from faceanon.web.page import _fetching_nothing, _results
 
 async def never(*words, **options):
     raise AssertionError("the page fetched something")
@@ -393,7 +394,7 @@ async def main():
 
 processing_utils.async_ssrf_protected_download = never
 with gradio.Blocks():
-    pictures = _picture("a", "b", "c"), _results("a", "d")[0]
+    pictures = _fetching_nothing(gradio.File()), _results("a", "d")[0]
 asyncio.run(main())
 """
 

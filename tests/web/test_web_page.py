@@ -165,7 +165,7 @@ def test_a_walk_through_the_page(page, tmp_path):
     hidden = save(page, "anonymize", tmp_path / "hidden.png")
     assert read_manifest(load_photo(hidden)).faces == 3
     page.locator("#anonymize-onward").click()
-    page.wait_for_selector("#recover-photo img")
+    page.locator("#recover-photo").get_by_text("_anon").first.wait_for()
     assert "wrong password" in go(page, "recover", WRONG, "failed")
     assert "3 faces brought back" in go(page, "recover", RIGHT, "done")
     page.wait_for_selector("#recover-result img")
@@ -262,7 +262,7 @@ def test_mistakes_on_the_page(page, tmp_path):
     assert go(page, "anonymize", RIGHT, "failed").startswith("There is no box in field.png")
     page.get_by_role("tab", name="2. Recover").click()
     choose(page, "recover", tmp_path / "field.png")
-    page.wait_for_selector("#recover-photo img")
+    page.locator("#recover-photo").get_by_text("field").first.wait_for()
     assert "field.png carries no faceanon data" in go(page, "recover", RIGHT, "failed")
     assert "Traceback" not in page.content()
 

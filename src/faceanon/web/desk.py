@@ -8,30 +8,34 @@ import tempfile
 import threading
 import time
 import traceback
-import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from faceanon.commands._video import is_video
 from faceanon.errors import UserError
 from faceanon.key import KdfParameters, Password
 from faceanon.photo.boxes import DecidedPhoto, Decisions, decided_photo, read_decisions
 from faceanon.photo.file import LoadedPhoto, load_photo
 from faceanon.photo.manifests import manifest_of
 from faceanon.pipeline.earlier import admitted
-from faceanon.pipeline.file import anonymize_file, recover_file
 from faceanon.pipeline.obscuring import ObscuringMethod
 from faceanon.pipeline.photo import NoFaceError, Pipeline
-from faceanon.pipeline.steps import Outcome
+from faceanon.pipeline.video.anonymize import VideoOptions, follow
+from faceanon.pipeline.video.decided import decided_film
+from faceanon.pipeline.video.frames import read_info
+from faceanon.pipeline.video.record import holds_record, read_record
+from faceanon.web.film import ReviewedFilm
 from faceanon.web.limits import RateLimit
+from faceanon.web.results import MOST_PHOTOS, Results, unpacked
 from faceanon.web.review import Review, ReviewedPhoto
 
 OWN = "stranger"
-MOST_PHOTOS = 100  # of one review
 MOST_CHARACTERS = 256  # of a password
 DEAREST = KdfParameters(memory_kib=1 << 18, iterations=4)  # 256 MiB, and 1 GiB in all passes: a second or two
 HANDOVER = 60.0  # s; the page copies a result at once, and ages its copy itself
@@ -90,7 +94,7 @@ class Desk:
         """
         known = {photo.path: photo for photo in earlier.photos} if earlier is not None else {}
         given = None
-        photos = []
+        photos: list[ReviewedPhoto | ReviewedFilm] = []
         for path in map(Path, sources):
             if path.suffix.lower() == ".json":
                 try:
@@ -98,7 +102,7 @@ class Desk:
                 except UserError as error:
                     return Reply(_without(str(error), path.parent))
             else:
-                photos.append(known.get(path) or ReviewedPhoto(path))
+                photos.append(known.get(path) or (ReviewedFilm(path) if is_video(path.name) else ReviewedPhoto(path)))
         if not photos:
             return Reply("Choose a picture first.")
         if len(photos) > MOST_PHOTOS:
@@ -108,29 +112,30 @@ class Desk:
         return Review(photos, given)
 
     def look(self, review: Review) -> tuple[str, NDArray[np.uint8] | None]:
-        """The photo under review: a line about it, and `(h, w, 3)` uint8 for the screen, None where it cannot be used.
+        """What is under review: a line about it, and `(h, w, 3)` uint8 for the screen, None where it cannot be used.
 
         Its faces are found if nobody has looked yet.
         """
-        photo = review.current
+        item = review.current
         screen = None
 
         def work(path: Path, place: Path) -> Reply:
             nonlocal screen
+            if isinstance(item, ReviewedFilm):
+                if item.info is None:
+                    self._follow(item, review.given)
+                screen = item.screen()
+                return Reply("")
             loaded = admitted(load_photo(path), again=False)
-            if photo.found is None:
-                photo.show(self._found(loaded, path.name, review.given))
-            screen = photo.screen(loaded.pixels)
+            if item.found is None:
+                item.show(self._found(loaded, path.name, review.given))
+            screen = item.screen(loaded.pixels)
             return Reply("")
 
-        photo.failed = self._answer(str(photo.path), work).line
-        if photo.failed or photo.found is None:
-            return photo.failed, None
-        if not photo.found.boxes:
-            return "No face found. Draw a box around each that you see.", screen
-        scores = ", ".join(f"{box.score:.2f}" for box in photo.found.boxes)
-        line = f"Found: {_faces(len(photo.found.boxes))}, scores {scores}."
-        return f"{line} Draw a box around who is missing, remove a wrong one.", screen
+        item.failed = self._answer(str(item.path), work).line
+        if item.failed:
+            return item.failed, None
+        return item.line(), screen
 
     def anonymize(self, review: Review | None, password: str, method: str, client: str) -> Reply:
         """Hide what the boxes of all reviewed photos say."""
@@ -140,48 +145,65 @@ class Desk:
             return Reply(mistake)
         if number := review.unseen():
             return Reply(f"Look at photo {number} of {len(review.photos)} first, and say that you have seen it.")
-        photos = [photo for photo in review.photos if not photo.failed]
-        boxes = Decisions(tuple(photo.decided() for photo in photos), "the page")
+        items = [item for item in review.photos if not item.failed]
+        boxes = {item.path: item.decided() for item in items}
 
         def work(_: Path, place: Path) -> Reply:
-            pipeline = copy(self.pipelines[method])
-            word = Password(password)
             start = time.perf_counter()
-            outcomes = []
-            written: list[Path] = []
-            for photo, decided in zip(photos, boxes.photos, strict=True):
-                if not decided.boxes and len(photos) > 1:
-                    continue
-                pipeline.boxes = Decisions((replace(decided, name=photo.path.name),), "the page")
-                target = place / _free_name(f"{_plain(photo.path.stem)}_anon", written)
-                outcomes.append(anonymize_file(pipeline, photo.path, target, word))
-                written.append(target)
-            line = _hidden(outcomes, pipeline, time.perf_counter() - start)
-            boxes.write(place / "boxes.json")
-            return Reply(line, _packed(written, place), written[0], place / "boxes.json")
+            done = Results(place, Password(password))
+            for path, decided in boxes.items():
+                # A photo without a box stays as it is; of a single one the visitor is told so.
+                if any(part.boxes for part in decided) or len(items) == 1:
+                    pipeline = copy(self.pipelines[method])
+                    pipeline.boxes = Decisions(decided, "the page")
+                    done.hide(pipeline, path)
+            line = _hidden(done, self.pipelines[method], time.perf_counter() - start)
+            Decisions(tuple(chain.from_iterable(boxes.values()))).write(place / "boxes.json")
+            return Reply(line, done.packed(), done.picture, place / "boxes.json")
 
-        if not photos:
+        if not items:
             return Reply(review.current.failed)
-        if len(photos) > 1 and not any(decided.boxes for decided in boxes.photos):
-            return Reply("There is no box in any of the photos, so there is nothing to hide.")
-        return Reply(late) if (late := self._too_many(client)) else self._answer(str(photos[0].path), work)
+        if len(items) > 1 and not any(part.boxes for decided in boxes.values() for part in decided):
+            return Reply("There is no box in any of them, so there is nothing to hide.")
+        return Reply(late) if (late := self._too_many(client)) else self._answer(str(items[0].path), work)
 
     def recover(self, source: str | None, password: str, client: str) -> Reply:
-        """Bring the faces of the uploaded picture `source` back with `password`."""
+        """Bring the faces of the uploaded picture, or of all in a ZIP of this page, back with `password`."""
 
         def work(path: Path, place: Path) -> Reply:
-            pipeline = self._made_by(path)
             start = time.perf_counter()
-            target = place / f"{_plain(path.stem).removesuffix('_anon')}_back.png"
             # The file of a visitor says what a guess costs: without a limit it could ask for all the memory there is.
-            outcome = recover_file(pipeline, path, target, Password(password, most=DEAREST))
-            return Reply(_shown(outcome, pipeline, time.perf_counter() - start), target, target)
+            done = Results(place, Password(password, most=DEAREST))
+            paths = [path]
+            if path.suffix.lower() == ".zip":
+                paths = unpacked(path, place / "opened")
+            for one in paths:
+                done.bring_back(self._made_by(one), one)
+            line = _shown(done, self.pipelines[OWN], time.perf_counter() - start)
+            return Reply(line, done.packed(), done.picture)
 
         if not source:
             return Reply("Choose a picture first.")
         if mistake := _mistaken(password):
             return Reply(mistake)
         return Reply(late) if (late := self._too_many(client)) else self._answer(source, work)
+
+    def _follow(self, film: ReviewedFilm, given: Decisions | None) -> None:
+        """Find everybody in a film, or read what a file of boxes says of it."""
+        info = read_info(film.path)
+        if holds_record(film.path, info.comment):
+            raise UserError(f"{film.path} was anonymized by faceanon already; recover it first")
+        if given is not None:
+            frames = given.of_film(film.path.name, info.width, info.height)
+            size = info.width, info.height
+            found = tuple(DecidedPhoto(film.path.name, *size, boxes, frame) for frame, boxes in frames.items())
+            film.show(info, max(info.frames, *frames, 1), found)
+            return
+        try:
+            followed = follow(self.pipelines[OWN], film.path, info, VideoOptions())
+            film.show(info, followed.frames, decided_film(film.path.name, info, followed.tracks))
+        except NoFaceError:
+            film.show(info, max(1, info.frames), ())
 
     def _found(self, photo: LoadedPhoto, name: str, given: Decisions | None) -> DecidedPhoto:
         """The faces of a photo, or what a file of boxes says of it."""
@@ -228,7 +250,10 @@ class Desk:
         Raises:
             UserError: It carries no manifest, or none of this page's methods made it.
         """
-        manifest = manifest_of(path)[0]
+        if is_video(path.name):
+            manifest = read_record(path, read_info(path).comment).shared
+        else:
+            manifest = manifest_of(path)[0]
         # The classical methods too: for their files recovery says that nothing brings the faces back.
         for pipeline in self.pipelines.values():
             if pipeline.made(manifest.weights):
@@ -245,16 +270,6 @@ class Desk:
         # A daemon, or the program would wait for it at its end, when the whole folder goes anyway.
         timer.daemon = True
         timer.start()
-
-
-def _plain(stem: str) -> str:
-    letters = []
-    # A visitor chose the name, and it becomes a part of a path.
-    for letter in stem:
-        if letter.isalnum() or letter in "-_ ":
-            letters.append(letter)
-    kept = "".join(letters).strip()
-    return kept[:60] or "picture"
 
 
 def _faces(count: int) -> str:
@@ -277,50 +292,24 @@ def _without(line: str, *folders: Path) -> str:
     return line
 
 
-def _free_name(stem: str, taken: Sequence[Path]) -> str:
-    """A name that no other photo of the same review has."""
-    name = f"{stem}.png"
-    number = 1
-    while name in {path.name for path in taken}:
-        number += 1
-        name = f"{stem}_{number}.png"
-    return name
-
-
-def _packed(files: Sequence[Path], place: Path) -> Path:
-    """The one file, or all of them in a ZIP."""
-    if len(files) == 1:
-        return files[0]
-    target = place / "anonymized.zip"
-    # Stored: pictures are compressed already.
-    with zipfile.ZipFile(target, "w") as archive:
-        for path in files:
-            archive.write(path, path.name)
-    return target
-
-
-def _hidden(outcomes: Sequence[Outcome], pipeline: Pipeline, seconds: float) -> str:
-    faces, hidden, left, coarse = (
-        sum(getattr(outcome, name) for outcome in outcomes) for name in ("faces", "hidden", "left", "coarse")
-    )
-    drawn = faces - hidden
+def _hidden(done: Results, pipeline: Pipeline, seconds: float) -> str:
     what = "replaced by strangers" if pipeline.method.reversible else f"hidden for good by {pipeline.name}"
-    where = f" in {len(outcomes)} photos" if len(outcomes) > 1 else ""
-    parts = [f"{_faces(drawn)} {what}{where} in {seconds:.1f} s"]
-    if hidden:
-        parts.append(f"{hidden} hidden for good, as you chose or unfit for the model")
-    if left:
-        parts.append(f"{_faces(left)} left as they are")
-    if coarse and pipeline.method.reversible:
-        parts.append(f"{coarse} smaller than the model's faces, so recovered less exactly")
+    where = f" in {done.count} files" if done.count > 1 else ""
+    parts = [f"{_faces(done.faces - done.hidden)} {what}{where} in {seconds:.1f} s"]
+    if done.hidden:
+        parts.append(f"{done.hidden} hidden for good, as you chose or unfit for the model")
+    if done.left:
+        parts.append(f"{_faces(done.left)} left as they are")
+    if done.coarse and pipeline.method.reversible:
+        parts.append(f"{done.coarse} smaller than the model's faces, so recovered less exactly")
     return "; ".join(parts) + "."
 
 
-def _shown(outcome: Outcome, pipeline: Pipeline, seconds: float) -> str:
+def _shown(done: Results, pipeline: Pipeline, seconds: float) -> str:
     what = "brought back" if pipeline.method.sealed else "drawn as this password says"
-    line = f"{_faces(outcome.faces)} {what} in {seconds:.1f} s"
-    if outcome.hidden:
-        line += f"; {_faces(outcome.hidden)} had been hidden for good"
+    line = f"{_faces(done.faces)} {what} in {seconds:.1f} s"
+    if done.hidden:
+        line += f"; {_faces(done.hidden)} had been hidden for good"
     # Only a model without sealed codes draws strangers under a wrong password; the others refuse it.
     if pipeline.method.sealed:
         return line + "."

@@ -14,7 +14,8 @@ from gradio_image_annotation import image_annotator
 
 from faceanon.pipeline.photo import Pipeline
 from faceanon.web.desk import MOST_CHARACTERS, OWN, Desk, Reply
-from faceanon.web.review import COLOURS, LABELS, Review, ScreenBox
+from faceanon.web.film import NEW, ReviewedFilm
+from faceanon.web.review import COLOURS, LABELS, Review, ReviewedPhoto, ScreenBox
 from faceanon.web.strength import Level, judge_password, price
 
 STYLE = Path(__file__).with_name("page.css")
@@ -75,13 +76,13 @@ def build_page(desk: Desk, look: Look) -> gr.Blocks:
         gr.HTML(_header(desk.pipelines[OWN]), padding=False)
         with gr.Tabs() as tabs:
             with gr.Tab("1. Anonymize", id="anonymize"):
-                hidden, onward = _anonymize_tab(desk, look)
+                made, onward = _anonymize_tab(desk, look)
             with gr.Tab("2. Recover", id="recover"):
                 source = _recover_tab(desk, look)
         gr.HTML(_notes(desk.pipelines[OWN]), padding=False)
         onward.click(
             lambda file: (file, gr.Tabs(selected="recover")),
-            hidden,
+            made,
             [source, tabs],
             show_progress="hidden",
             api_visibility="private",
@@ -109,7 +110,7 @@ def show_strength(password: str | None, rate: float) -> str:
     return f'<div class="fa-strength {kind}"><span>{bars}</span><p>{line}</p></div>'
 
 
-def _anonymize_tab(desk: Desk, look: Look) -> tuple[gr.Image, gr.Button]:
+def _anonymize_tab(desk: Desk, look: Look) -> tuple[gr.State, gr.Button]:
     review = gr.State(None)
     with gr.Row(equal_height=False):
         with gr.Column(scale=3):
@@ -131,33 +132,32 @@ def _anonymize_tab(desk: Desk, look: Look) -> tuple[gr.Image, gr.Button]:
     _connect_table(desk, look, table, review)
 
     # Gradio fills in the request by its annotation; it is no input of the page.
-    def work(
-        seen_by: Review | None,
-        drawn: list[ScreenBox] | None,
-        seen: bool,
-        word: str | None,
-        name: str,
-        request: gr.Request,
-    ) -> tuple[Any, ...]:
-        _keep(seen_by, drawn, seen)
-        reply = desk.anonymize(seen_by, word or "", name, _client(request))
-        back = reply.file is not None and reply.file.suffix == ".png" and desk.pipelines[name].method.reversible
+    def work(request: gr.Request, word: str | None, name: str, current: Review | None, *left: Any) -> tuple[Any, ...]:  # noqa: ANN401
+        _keep(current, *left)
+        reply = desk.anonymize(current, word or "", name, _client(request))
+        back = reply.file is not None and desk.pipelines[name].method.reversible
         decided = gr.DownloadButton(value=reply.boxes and str(reply.boxes), visible=reply.boxes is not None)
-        return (*_shown(reply), decided, gr.Button(visible=back))
+        return (*_shown(reply), decided, gr.Button(visible=back), reply.file and str(reply.file))
 
-    inputs = [review, table.boxes, table.seen, password, method]
-    _run_on([button.click, password.submit], work, inputs, [result, line, download, boxes, onward])
-    return result, onward
+    inputs = [password, method, review, *table.left]
+    made = gr.State(None)
+    _run_on([button.click, password.submit], work, inputs, [result, line, download, boxes, onward, made])
+    return made, onward
 
 
 @dataclass(frozen=True)
 class _ReviewTable:
-    """The components around the photo under review."""
+    """The components around what is under review."""
 
     files: gr.File
     example: gr.Button
-    stage: gr.Column
+    photo: gr.Column
     boxes: Any
+    film: gr.Column
+    frame_boxes: Any
+    time: gr.Slider
+    people: gr.CheckboxGroup
+    timeline: gr.HTML
     line: gr.HTML
     steps: gr.Row
     back: gr.Button
@@ -165,90 +165,102 @@ class _ReviewTable:
     on: gr.Button
     seen: gr.Checkbox
 
+    @property
+    def left(self) -> list[Any]:
+        """What holds what the visitor has done: the values that `_keep` takes."""
+        return [self.boxes, self.frame_boxes, self.people, self.seen]
+
+    @property
+    def shown(self) -> list[Any]:
+        """What changes when something else comes under review."""
+        film = [self.film, self.frame_boxes, self.time, self.people, self.timeline]
+        return [self.photo, self.boxes, *film, self.line, self.steps, self.place, self.seen]
+
 
 def _review_table(look: Look) -> _ReviewTable:
     gr.HTML('<h2 class="fa-step">Look</h2>', padding=False)
     files = gr.File(
-        label=f"Photos, up to {look.upload} each, and a file of boxes if there is one",
+        label=f"Photos and films, up to {look.upload} each, and a file of boxes if there is one",
         file_count="multiple",
-        file_types=["image", ".heic", ".heif", ".avif", ".json"],
+        file_types=["image", "video", ".heic", ".heif", ".avif", ".mkv", ".json"],
         height=120,
         elem_id="anonymize-photo",
     )
-    files = _fetching_nothing(files)
     example = gr.Button("No photo at hand? Take people who do not exist", size="sm", elem_id="anonymize-example")
-    # The column is hidden, not the component: a component that is told anything but a value is built anew.
-    with gr.Column(visible=False) as stage:
-        boxes = image_annotator(
-            label_list=list(LABELS),
-            label_colors=[COLOURS[choice] for choice, _ in LABELS.values()],
-            boxes_alpha=0.15,
-            sources=[],
-            show_label=False,
-            show_download_button=False,
-            show_share_button=False,
-            show_clear_button=False,
-            show_remove_button=True,
-            use_default_label=True,
-            elem_id="anonymize-boxes",
-        )
+    # The columns are hidden, not the components: one that is told anything but a value is built anew.
+    with gr.Column(visible=False) as photo:
+        boxes = _box_drawer(list(LABELS), [COLOURS[choice] for choice, _ in LABELS.values()], "anonymize-boxes")
         gr.HTML(f'<p class="fa-place">{HOW}</p>', padding=False)
+    with gr.Column(visible=False) as film:
+        frame_boxes = _box_drawer(list(NEW), [COLOURS["stranger"]] * len(NEW), "anonymize-frame-boxes")
+        time = gr.Slider(0, 1, 0, step=1, label="Frame", elem_id="anonymize-time")
+        people = gr.CheckboxGroup(label="Hidden; whose tick is off stays as they are", elem_id="anonymize-people")
+        timeline = gr.HTML("", padding=False, elem_id="anonymize-timeline")
+    line = gr.HTML(_line("What you drop appears here, with a box for each face.", "idle"), padding=False)
     with gr.Row(visible=False) as steps:
         back = gr.Button("Previous", size="sm", elem_id="anonymize-back")
         place = gr.HTML("", padding=False, elem_id="anonymize-place")
         on = gr.Button("Next", size="sm", elem_id="anonymize-next")
-    line = gr.HTML(
-        _line("The photo appears here, with a box for each face.", "idle"), padding=False, elem_id="anonymize-found"
+    seen = gr.Checkbox(label="I have looked at all of it: nobody is missing", visible=False, elem_id="anonymize-seen")
+    return _ReviewTable(
+        _fetching_nothing(files),
+        example,
+        photo,
+        boxes,
+        film,
+        frame_boxes,
+        time,
+        people,
+        timeline,
+        line,
+        steps,
+        back,
+        place,
+        on,
+        seen,
     )
-    seen = gr.Checkbox(
-        label="I have looked at the whole photo: nobody is missing", visible=False, elem_id="anonymize-seen"
+
+
+def _box_drawer(labels: list[str], colours: list[str], name: str) -> Any:  # noqa: ANN401 - the package has no types
+    drawer = image_annotator(
+        label_list=labels,
+        label_colors=colours,
+        boxes_alpha=0.15,
+        sources=[],
+        show_label=False,
+        show_download_button=False,
+        show_share_button=False,
+        show_clear_button=False,
+        show_remove_button=True,
+        use_default_label=True,
+        elem_id=name,
     )
-    return _ReviewTable(files, example, stage, _bare_boxes(boxes), line, steps, back, place, on, seen)
+    return _bare_boxes(drawer)
 
 
 def _connect_table(desk: Desk, look: Look, table: _ReviewTable, review: gr.State) -> None:
-    outputs = [review, table.boxes, table.stage, table.line, table.steps, table.place, table.seen]
-
-    def shown(current: Review) -> tuple[Any, ...]:
-        line, screen = desk.look(current)
-        photo = current.current
-        value = None if screen is None else {"image": screen, "boxes": photo.boxes}
-        count = len(current.photos)
-        place = f'<p class="fa-place">{current.index + 1} of {count}: {html.escape(photo.path.name)}</p>'
-        return (
-            current,
-            value,
-            gr.Column(visible=value is not None),
-            _line(line, "failed" if photo.failed else "idle"),
-            gr.Row(visible=count > 1),
-            place,
-            gr.Checkbox(value=photo.seen or bool(photo.failed), visible=True),
-        )
-
     def opened(paths: list[str] | None, earlier: Review | None) -> tuple[Any, ...]:
         answer = desk.open(paths or [], earlier)
         if isinstance(answer, Review):
-            return shown(answer)
-        line = _line(answer.line, "failed" if paths else "idle")
-        hidden = gr.Column(visible=False)
-        return None, None, hidden, line, gr.Row(visible=False), "", gr.Checkbox(value=False, visible=False)
+            return answer, *_review_shown(desk, answer)
+        return None, *_nothing_shown(_line(answer.line, "failed" if paths else "idle"))
 
-    def stepped(
-        by: int, current: Review, drawn: list[ScreenBox] | None, seen: bool, request: gr.Request
-    ) -> tuple[Any, ...]:
-        _keep(current, drawn, seen)
+    def stepped(by: int, current: Review, *left: Any) -> tuple[Any, ...]:  # noqa: ANN401
+        _keep(current, *left)
         current.step(by)
-        return shown(current)
+        return current, *_review_shown(desk, current)
 
-    def on(current: Review, drawn: list[ScreenBox] | None, seen: bool, request: gr.Request) -> tuple[Any, ...]:
-        return stepped(1, current, drawn, seen, request)
+    def moved(frame: int, current: Review, *left: Any) -> tuple[Any, ...]:  # noqa: ANN401
+        _keep(current, *left)
+        if isinstance(current.current, ReviewedFilm):
+            current.current.frame = frame
+        return current, *_review_shown(desk, current)
 
-    def back(current: Review, drawn: list[ScreenBox] | None, seen: bool, request: gr.Request) -> tuple[Any, ...]:
-        return stepped(-1, current, drawn, seen, request)
-
+    outputs = [review, *table.shown]
     _run_on([table.files.change], opened, [table.files, review], outputs, show=table.line)
-    _run_on([table.on.click], on, [review, table.boxes, table.seen], outputs, show=table.line)
-    _run_on([table.back.click], back, [review, table.boxes, table.seen], outputs, show=table.line)
+    _run_on([table.on.click], partial(stepped, 1), [review, *table.left], outputs, show=table.line)
+    _run_on([table.back.click], partial(stepped, -1), [review, *table.left], outputs, show=table.line)
+    _run_on([table.time.release], moved, [table.time, review, *table.left], outputs, show=table.line)
     table.example.click(
         lambda: [str(path) for path in look.examples],
         None,
@@ -258,11 +270,61 @@ def _connect_table(desk: Desk, look: Look, table: _ReviewTable, review: gr.State
     )
 
 
-def _keep(review: Review | None, drawn: list[ScreenBox] | None, seen: bool) -> None:
-    """What the visitor made of the photo on the screen."""
-    if review is not None:
-        review.current.boxes = drawn or []
-        review.current.seen = seen
+def _review_shown(desk: Desk, review: Review) -> tuple[Any, ...]:
+    """Values for `_ReviewTable.shown`."""
+    line, screen = desk.look(review)
+    item = review.current
+    count = len(review.photos)
+    place = f'<p class="fa-place">{review.index + 1} of {count}: {html.escape(item.path.name)}</p>'
+    photo: tuple[Any, ...] = (gr.Column(visible=False), None)
+    film: tuple[Any, ...] = (gr.Column(visible=False), None, gr.skip(), gr.skip(), "")
+    if screen is not None and isinstance(item, ReviewedFilm):
+        names = [person.name for person in item.people]
+        hidden = [person.name for person in item.people if person.hidden]
+        film = (
+            gr.Column(visible=True),
+            {"image": screen, "boxes": item.boxes()},
+            gr.Slider(maximum=max(1, item.frames - 1), value=item.frame),
+            gr.CheckboxGroup(choices=names, value=hidden),
+            item.timeline(),
+        )
+    elif screen is not None and isinstance(item, ReviewedPhoto):
+        photo = (gr.Column(visible=True), {"image": screen, "boxes": item.boxes})
+    return (
+        *photo,
+        *film,
+        _line(line, "failed" if item.failed else "idle"),
+        gr.Row(visible=count > 1),
+        place,
+        gr.Checkbox(value=item.seen or bool(item.failed), visible=True),
+    )
+
+
+def _nothing_shown(line: str) -> tuple[Any, ...]:
+    """As `_review_shown`, of nothing."""
+    gone = gr.Column(visible=False)
+    seen = gr.Checkbox(value=False, visible=False)
+    return gone, None, gone, None, gr.skip(), gr.skip(), "", line, gr.Row(visible=False), "", seen
+
+
+def _keep(
+    review: Review | None,
+    boxes: list[ScreenBox] | None,
+    frame_boxes: list[ScreenBox] | None,
+    people: list[str] | None,
+    seen: bool,
+) -> None:
+    """What the visitor made of what is on the screen."""
+    if review is None:
+        return
+    item = review.current
+    item.seen = seen
+    if item.failed:
+        return
+    if isinstance(item, ReviewedFilm):
+        item.keep(frame_boxes or [], people or [])
+    else:
+        item.boxes = boxes or []
 
 
 def _bare_boxes(component: Any) -> Any:  # noqa: ANN401 - the package has no types
@@ -291,10 +353,13 @@ def _judge_as_typed(password: gr.Textbox, hint: gr.HTML, rate: float) -> None:
     )
 
 
-def _recover_tab(desk: Desk, look: Look) -> gr.Image:
+def _recover_tab(desk: Desk, look: Look) -> gr.File:
     with gr.Row(equal_height=False):
         with gr.Column():
-            photo = _picture("Anonymized picture", "Drop the PNG from the first tab here", "recover-photo")
+            gr.HTML('<h2 class="fa-step">Anonymized</h2>', padding=False)
+            label = "The picture or the ZIP from the first tab"
+            kinds = ["image", "video", ".zip"]
+            photo = gr.File(label=label, file_types=kinds, height=120, elem_id="recover-photo")
             password = _password("Password", "The one it was anonymized with", "recover-password", "off")
             button = gr.Button("Recover", variant="primary", elem_id="recover-go")
         with gr.Column():
@@ -304,31 +369,7 @@ def _recover_tab(desk: Desk, look: Look) -> gr.Image:
         return _shown(desk.recover(file, word or "", _client(request)))
 
     _run_on([button.click, password.submit], work, [photo, password], [result, line, download])
-    return photo
-
-
-def _picture(label: str, invitation: str, name: str) -> gr.Image:
-    """A place to drop a file, which reaches the handlers as it is: Gradio would decode it and lose the manifest."""
-    gr.HTML(f'<h2 class="fa-step">{label}</h2>', padding=False)
-    picture = gr.Image(
-        label=label,
-        show_label=False,
-        placeholder=invitation,
-        sources=["upload"],
-        type="filepath",
-        image_mode=None,
-        height=300,
-        buttons=[],
-        elem_id=name,
-    )
-    return _as_it_is(picture)
-
-
-def _as_it_is(picture: gr.Image) -> gr.Image:
-    """Hand over uploads as the files they are."""
-    # On the object, where it hides the class's own method, which Gradio calls by this name.
-    vars(picture).update(preprocess=_path_of)
-    return _fetching_nothing(picture)
+    return _fetching_nothing(photo)
 
 
 C = TypeVar("C", bound=gr.components.Component)
@@ -345,10 +386,6 @@ def _fetching_nothing(component: C) -> C:
 
     vars(component).update(async_move_resource_to_block_cache=kept)
     return component
-
-
-def _path_of(payload: gr.data_classes.FileData | None) -> str | None:
-    return None if payload is None else payload.path
 
 
 def _password(label: str, invitation: str, name: str, autocomplete: str) -> gr.Textbox:
@@ -374,7 +411,7 @@ def _results(label: str, name: str) -> tuple[gr.Image, gr.HTML, gr.DownloadButto
         elem_id=f"{name}-result",
     )
     line = gr.HTML(_line("The result appears here.", "idle"), padding=False, elem_id=f"{name}-line")
-    return _as_it_is(result), line, gr.DownloadButton("Download", visible=False, elem_id=f"{name}-download")
+    return _fetching_nothing(result), line, gr.DownloadButton("Download", visible=False, elem_id=f"{name}-download")
 
 
 def _run_on(

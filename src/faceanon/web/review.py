@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cv2
 import numpy as np
@@ -13,6 +13,9 @@ from numpy.typing import NDArray
 from PIL import ImageColor
 
 from faceanon.photo.boxes import Choice, DecidedBox, DecidedPhoto, Decisions
+
+if TYPE_CHECKING:
+    from faceanon.web.film import ReviewedFilm
 
 LARGEST = 1200  # px; longer side of a photo on the screen, on which boxes are drawn
 CORNERS = ("xmin", "ymin", "xmax", "ymax")
@@ -54,13 +57,23 @@ class ReviewedPhoto:
     def show(self, found: DecidedPhoto) -> None:
         """Put what was found on the screen."""
         self.found = found
-        self.boxes = [_on_screen(box, self._scale) for box in found.boxes]
+        self.boxes = [_labelled(box, self._scale) for box in found.boxes]
 
     def screen(self, pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """The photo `(H, W, 3)` uint8 as it is shown; not kept, since a hundred of them would fill the memory."""
         return cv2.resize(pixels, self._size, interpolation=cv2.INTER_AREA).astype(np.uint8)
 
-    def decided(self) -> DecidedPhoto:
+    def line(self) -> str:
+        """What was found, for people."""
+        assert self.found is not None
+        boxes = self.found.boxes
+        if not boxes:
+            return "No face found. Draw a box around each that you see."
+        scores = ", ".join(f"{box.score:.2f}" for box in boxes)
+        found = f"Found: {len(boxes)} face{'s' if len(boxes) != 1 else ''}, scores {scores}."
+        return f"{found} Draw a box around who is missing, remove a wrong one."
+
+    def decided(self) -> tuple[DecidedPhoto]:
         """What the boxes on the screen say; a box that was drawn for something else than a stranger is a region."""
         assert self.found is not None
         boxes = []
@@ -72,14 +85,12 @@ class ReviewedPhoto:
                 region = choice not in ("stranger", "keep")
                 own = DecidedBox((corners[0], corners[1], corners[2], corners[3]), region=region)
             boxes.append(replace(own, choice=choice, stranger=stranger))
-        return replace(self.found, boxes=tuple(boxes))
+        return (replace(self.found, boxes=tuple(boxes)),)
 
     @property
     def _size(self) -> tuple[int, int]:
-        """Of the photo on the screen, in pixels."""
         assert self.found is not None
-        factor = min(1.0, LARGEST / max(self.found.width, self.found.height))
-        return max(1, round(self.found.width * factor)), max(1, round(self.found.height * factor))
+        return screen_size(self.found.width, self.found.height)
 
     @property
     def _scale(self) -> tuple[float, float]:
@@ -99,7 +110,7 @@ class ReviewedPhoto:
 
 @dataclass
 class Review:
-    """All photos of one visitor, one of them on the screen.
+    """All photos and films of one visitor, one of them on the screen.
 
     Args:
         photos: In the order in which they came.
@@ -107,13 +118,13 @@ class Review:
         index: Of the photo on the screen.
     """
 
-    photos: list[ReviewedPhoto]
+    photos: list[ReviewedPhoto | ReviewedFilm]
     given: Decisions | None = None
     index: int = 0
 
     @property
-    def current(self) -> ReviewedPhoto:
-        """The photo on the screen."""
+    def current(self) -> ReviewedPhoto | ReviewedFilm:
+        """What is on the screen."""
         return self.photos[self.index]
 
     def step(self, by: int) -> None:
@@ -128,12 +139,26 @@ class Review:
         return None
 
 
-def _on_screen(box: DecidedBox, scale: tuple[float, float]) -> ScreenBox:
-    shown: ScreenBox = {}
-    for name, value, axis in zip(CORNERS, box.box, scale * 2, strict=True):
-        shown[name] = round(value * axis)
+def screen_size(width: int, height: int) -> tuple[int, int]:
+    """Of a photo of this size, on the screen, in pixels."""
+    factor = min(1.0, LARGEST / max(width, height))
+    return max(1, round(width * factor)), max(1, round(height * factor))
+
+
+def on_screen(corners: Sequence[float], scale: tuple[float, float]) -> ScreenBox:
+    """A box on the screen, from x1, y1, x2, y2 in the photo and the scale right and down."""
+    return {name: round(value * axis) for name, value, axis in zip(CORNERS, corners, scale * 2, strict=True)}
+
+
+def coloured(box: ScreenBox, label: str, colour: str) -> ScreenBox:
+    """The box with its label and a colour such as `#0d9488`."""
+    return {**box, "label": label, "color": ImageColor.getrgb(colour)}
+
+
+def _labelled(box: DecidedBox, scale: tuple[float, float]) -> ScreenBox:
+    shown = on_screen(box.box, scale)
     for label, (choice, stranger) in LABELS.items():
         # Of strangers further on than the page can name, the last one stands for them.
         if choice == box.choice and stranger <= box.stranger:
-            shown |= {"label": label, "color": ImageColor.getrgb(COLOURS[choice])}
+            shown = coloured(shown, label, COLOURS[choice])
     return shown

@@ -12,6 +12,7 @@ import time
 import zipfile
 from pathlib import Path
 
+import av
 import numpy as np
 import pytest
 from PIL import Image
@@ -24,6 +25,7 @@ from faceanon.photo.boxes import read_decisions
 from faceanon.photo.detect import Detection
 from faceanon.photo.file import load_photo, read_manifest
 from faceanon.pipeline import Pipeline
+from faceanon.pipeline.video.frames import read_frames
 from fakes import FixedDetector, KeyedTint, SealedPatch
 from torchless import WITHOUT
 
@@ -228,6 +230,111 @@ def test_several_photos_become_one_file_and_their_boxes_another(desk, tmp_path):
     assert more.photos[0] is review.photos[0]
     assert desk.open([paths[0], str(tmp_path / "notes.png").replace("png", "json")]).line.startswith("cannot read")
     assert "takes 100 photos at once" in desk.open([paths[0]] * 101).line
+
+
+def film(path, frames=12):
+    """Noise that stands still, in which a detector is told of faces."""
+    shot = np.asarray(Image.open(noise(path.with_suffix(".png"))))
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("libx264", 12, options={"crf": "8"})
+        stream.width, stream.height = 320, 240
+        for _ in range(frames):
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(shot)))
+        container.mux(stream.encode(None))
+    return str(path)
+
+
+def test_a_film_under_review(desk, tmp_path):
+    path = film(tmp_path / "in.mp4")
+    review = desk.open([path])
+    line, screen = desk.look(review)
+    item = review.current
+    assert line.startswith("Found: 2 people.")
+    assert screen.shape == (240, 320, 3)
+    assert [box["label"] for box in item.boxes()] == ["person 1", "person 2"]
+    assert "<b>person 1</b>" in item.timeline()
+    assert "0:00.0 to 0:00.8" in item.timeline()
+    # Nothing was touched, so nothing changes.
+    before = item.decided()
+    item.keep(item.boxes(), ["person 1", "person 2"])
+    assert item.decided() == before
+    # One stays, one is drawn in the first and in the last frame, and a box is moved in the middle.
+    drawn = {"xmin": 10, "ymin": 150, "xmax": 60, "ymax": 220, "label": "new A", "color": (0, 0, 0)}
+    item.keep([*item.boxes(), drawn], ["person 1"])
+    item.frame = 11
+    item.keep([*item.boxes(), {**drawn, "xmin": 30, "xmax": 80}], ["person 1", "new A"])
+    item.frame = 6
+    shown = {box["label"]: box for box in item.boxes()}
+    assert shown["new A"]["xmin"] == 21
+    assert shown["person 2"]["color"] == (100, 116, 139)
+    shown["person 1"]["xmin"] -= 5
+    item.keep(list(shown.values()), ["person 1", "new A"])
+    assert item.people[0].boxes[6].points is None
+    item.seen = True
+    reply = desk.anonymize(review, RIGHT, OWN, "me")
+    assert reply.line.startswith("2 faces replaced by strangers in ")
+    assert "1 face left as they are" in reply.line
+    assert reply.picture.name == "in_anon.preview.png"
+    boxes = read_decisions(reply.boxes)
+    assert boxes.of_film("in.mp4", 320, 240).keys() == {part.frame for part in item.decided()}
+    back = desk.recover(str(reply.file), RIGHT, "me")
+    assert back.line.startswith("2 faces drawn as this password says in "), back.line
+    originals, hidden, returned = (list(read_frames(file)) for file in (Path(path), reply.file, back.file))
+    for one, other, third in zip(originals, hidden, returned, strict=True):
+        change = np.abs(one.pixels.astype(int) - other.pixels).mean(2)
+        assert change[160:210, 25:65].mean() > 5
+        assert change[95:140, 215:245].mean() < 5  # who stays
+        assert np.abs(one.pixels.astype(int) - third.pixels).mean() < 5
+    # The boxes bring everybody back.
+    again = desk.open([path, str(reply.boxes)])
+    desk.look(again)
+    assert [person.hidden for person in again.current.people] == [True, False, True]
+    # A person without a box is nobody, and a film without people is told so.
+    item.frame = 0
+    for person in item.people[1:]:
+        person.boxes = {0: person.boxes[0]}
+    item.keep([box for box in item.boxes() if box["label"] == "person 1"], ["person 1"])
+    assert [person.name for person in item.people] == ["person 1"]
+    desk.pipelines[OWN].detector = FixedDetector([])
+    empty = desk.open([path])
+    assert desk.look(empty)[0].startswith("No face found. Draw a box in the first and in the last frame")
+    empty.current.seen = True
+    assert desk.anonymize(empty, RIGHT, OWN, "me").file is None
+
+
+def test_a_film_and_a_photo_go_into_one_zip_and_come_back(desk, tmp_path):
+    review = desk.open([film(tmp_path / "in.mp4"), noise(tmp_path / "photo.png")])
+    for item in review.photos:
+        desk.look(review)
+        item.seen = True
+        review.step(1)
+    reply = desk.anonymize(review, RIGHT, OWN, "me")
+    assert reply.line.startswith("4 faces replaced by strangers in 2 files")
+    with zipfile.ZipFile(reply.file) as archive:
+        assert archive.namelist() == ["in_anon.mp4", "photo_anon.png"]
+    back = desk.recover(str(reply.file), RIGHT, "me")
+    assert back.line.startswith("4 faces ")
+    with zipfile.ZipFile(back.file) as archive:
+        assert archive.namelist() == ["in_back.mp4", "photo_back.png"]
+
+
+def test_zips_of_strangers(desk, tmp_path):
+    hidden = hide(desk, noise(tmp_path / "a.png")).file
+    for name, entries, expected in (
+        ("climbing.zip", {"../../a_anon.png": hidden.read_bytes()}, "2 faces"),
+        ("empty.zip", {}, "empty.zip holds no picture and no film"),
+        ("other.zip", {"notes.txt": b"text"}, "notes.txt"),
+        ("many.zip", {f"{number}.png": b"" for number in range(400)}, "more than this page writes"),
+    ):
+        with zipfile.ZipFile(tmp_path / name, "w") as archive:
+            for inside, data in entries.items():
+                archive.writestr(inside, data)
+        reply = desk.recover(str(tmp_path / name), RIGHT, "me")
+        assert expected in reply.line
+        assert str(tmp_path) not in reply.line
+    assert not (tmp_path / "a_anon.png").exists()
+    (tmp_path / "cut.zip").write_bytes((tmp_path / "climbing.zip").read_bytes()[:-30])
+    assert "is no ZIP that can be opened" in desk.recover(str(tmp_path / "cut.zip"), RIGHT, "me").line
 
 
 def test_a_bug_shows_in_the_terminal_and_not_on_the_page(desk, tmp_path, monkeypatch, capsys):

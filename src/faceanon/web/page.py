@@ -30,7 +30,7 @@ NOTES = {
         "in the picture."
     ),
     "Keep the file as it is": (
-        "The PNG carries what recovery needs in addition to the password: where the faces are, the salt, the model's "
+        "The file carries what recovery needs in addition to the password: where the faces are, the salt, the model's "
         "name and hash, and the codes of a model that has them. Cropping it, scaling it, or a messenger that saves it "
         "anew loses that."
     ),
@@ -180,7 +180,7 @@ class _ReviewTable:
 def _review_table(look: Look) -> _ReviewTable:
     gr.HTML('<h2 class="fa-step">Look</h2>', padding=False)
     files = gr.File(
-        label=f"Photos and films, up to {look.upload} each, and a file of boxes if there is one",
+        label=f"Photos and films up to {look.upload}, a file of boxes",
         file_count="multiple",
         file_types=["image", "video", ".heic", ".heif", ".avif", ".mkv", ".json"],
         height=120,
@@ -260,7 +260,7 @@ def _connect_table(desk: Desk, look: Look, table: _ReviewTable, review: gr.State
     _run_on([table.files.change], opened, [table.files, review], outputs, show=table.line)
     _run_on([table.on.click], partial(stepped, 1), [review, *table.left], outputs, show=table.line)
     _run_on([table.back.click], partial(stepped, -1), [review, *table.left], outputs, show=table.line)
-    _run_on([table.time.release], moved, [table.time, review, *table.left], outputs, show=table.line)
+    _run_on([table.time.input], moved, [table.time, review, *table.left], outputs, show=table.line, last=True)
     table.example.click(
         lambda: [str(path) for path in look.examples],
         None,
@@ -420,8 +420,18 @@ def _run_on(
     inputs: Sequence[Any],
     outputs: Sequence[Any],
     show: gr.components.Component | None = None,
+    last: bool = False,
 ) -> None:
-    """One at a time, over all visitors: a second network at work would only slow down the first."""
+    """One at a time, over all visitors: a second network at work would only slow down the first.
+
+    Args:
+        events: What starts the work.
+        work: What is done.
+        inputs: Its inputs.
+        outputs: What it gives.
+        show: Where it is to be seen that it works; at the first output when None.
+        last: While it works, keep the last event for later; else none counts until it is done.
+    """
     gr.on(
         events,
         work,
@@ -431,7 +441,7 @@ def _run_on(
         concurrency_limit=1,
         show_progress="minimal",
         show_progress_on=[show or outputs[0]],
-        trigger_mode="once",
+        trigger_mode="always_last" if last else "once",
         api_visibility="private",
     )
 

@@ -285,6 +285,10 @@ def test_a_film_under_review(desk, tmp_path):
         assert change[160:210, 25:65].mean() > 5
         assert change[95:140, 215:245].mean() < 5  # who stays
         assert np.abs(one.pixels.astype(int) - third.pixels).mean() < 5
+    # Beyond the end, which files name wrongly, the film begins anew.
+    item.frame = 12
+    assert item.screen().shape == (240, 320, 3)
+    assert (item.frame, item.frames) == (0, 12)
     # The boxes bring everybody back.
     again = desk.open([path, str(reply.boxes)])
     desk.look(again)
@@ -300,6 +304,18 @@ def test_a_film_under_review(desk, tmp_path):
     assert desk.look(empty)[0].startswith("No face found. Draw a box in the first and in the last frame")
     empty.current.seen = True
     assert desk.anonymize(empty, RIGHT, OWN, "me").file is None
+
+
+@pytest.mark.parametrize("method", ["blur", "mask"])
+def test_a_film_is_hidden_for_good(desk, tmp_path, method):
+    review = desk.open([film(tmp_path / "in.mp4")])
+    desk.look(review)
+    review.current.seen = True
+    reply = desk.anonymize(review, RIGHT, method, "me")
+    assert reply.line.startswith(f"2 faces hidden for good by {method}")
+    again = desk.recover(str(reply.file), RIGHT, "me")
+    assert again.file is None
+    assert "cannot recover faces" in again.line
 
 
 def test_a_film_and_a_photo_go_into_one_zip_and_come_back(desk, tmp_path):

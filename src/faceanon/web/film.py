@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from faceanon.errors import UserError
 from faceanon.photo.boxes import Choice, DecidedBox, DecidedPhoto
 from faceanon.pipeline.video.frames import VideoInfo, read_frames
 from faceanon.web.review import COLOURS, CORNERS, NEAR, ScreenBox, coloured, on_screen, screen_size
@@ -108,8 +109,14 @@ class ReviewedFilm:
 
     def screen(self) -> NDArray[np.uint8]:
         """The frame on the screen, `(h, w, 3)` uint8."""
-        (frame,) = read_frames(self.path, {self.frame})
-        return np.asarray(Image.fromarray(frame.pixels).resize(self._size, Image.Resampling.BOX))
+        for frame in read_frames(self.path, {self.frame}):
+            return np.asarray(Image.fromarray(frame.pixels).resize(self._size, Image.Resampling.BOX))
+        if self.frame == 0:
+            raise UserError(f"{self.path} has no frame that can be shown; the file is damaged or cut short")
+        # The file has promised more frames than it has.
+        self.frames = self.frame
+        self.frame = 0
+        return self.screen()
 
     def boxes(self) -> list[ScreenBox]:
         """Where everybody is in that frame."""

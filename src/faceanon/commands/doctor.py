@@ -39,7 +39,7 @@ NEEDED = {
     "opencv-python": "face detection in photographs",
     "rich": "progress and tables",
     "av": "videos",
-    "scipy": "faces followed through videos",
+    "lapx": "faces followed through videos",
     "threadpoolctl": "threads that leave each other their cores",
 }
 OPTIONAL = {

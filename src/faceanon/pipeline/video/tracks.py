@@ -1,8 +1,8 @@
 """Which face is whose from frame to frame, by where it is alone: no recogniser looks at anybody.
 
 Detections of one frame are matched to the tracks by distance-IoU (Zheng et al. 2020, eq. 6) of the boxes, each track's
-moved on by its own speed, in one optimal assignment (Kuhn 1955). Gaps are filled by straight lines, and the squares
-smoothed over time by a Savitzky-Golay filter of order 2, which follows steady acceleration without lag.
+moved on by its own speed, in one optimal assignment (Jonker and Volgenant 1987). Gaps are filled by straight lines, and
+the squares smoothed over time by a Savitzky-Golay filter of order 2, which follows steady acceleration without lag.
 """
 
 from __future__ import annotations
@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import lap
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import linear_sum_assignment
-from scipy.signal import savgol_filter
 
 from faceanon.errors import UserError
 from faceanon.manifest import CropGeometry
@@ -289,7 +288,22 @@ def _fill(frames: NDArray[np.int64], places: Floats, window: int) -> Floats:
     odd = min(window, len(every)) - (min(window, len(every)) + 1) % 2
     if odd < 5:
         return filled
-    smooth: Floats = savgol_filter(filled, odd, 2, axis=0, mode="interp")
+    return savitzky_golay(filled, odd)
+
+
+def savitzky_golay(values: Floats, window: int) -> Floats:
+    """Each row of `(n, k)` from the parabola through the `window` rows around it; `window` is odd, and n at least that.
+
+    Of the first and the last rows it is the parabola of the first and the last window. A test holds it to scipy's
+    `savgol_filter`; scipy itself would be a fifth of the installation.
+    """
+    half = window // 2
+    powers = np.vander(np.arange(-half, half + 1), 3, increasing=True)
+    fits = np.linalg.pinv(powers)
+    middle = np.lib.stride_tricks.sliding_window_view(values, window, axis=0) @ fits[0]
+    first = powers[:half] @ fits @ values[:window]
+    last = powers[half + 1 :] @ fits @ values[-window:]
+    smooth: Floats = np.concatenate([first, middle, last])
     return smooth
 
 
@@ -310,11 +324,13 @@ def _match(tracks: Sequence[Floats], boxes: Sequence[Floats]) -> list[tuple[int,
         return []
     likeness = _distance_iou(np.array(tracks), np.array(boxes))
     # A distance-IoU is at least -1, so a pair of -2 is taken only where no other is left, and then dropped.
-    rows, columns = linear_sum_assignment(np.where(likeness > LEAST_OVERLAP, likeness, -2.0), maximize=True)
+    costs = -np.where(likeness > LEAST_OVERLAP, likeness, -2.0)
+    _, columns, _ = lap.lapjv(costs, extend_cost=True)
     matches = []
-    for r, c in zip(rows, columns, strict=True):
-        if likeness[r, c] > LEAST_OVERLAP:
-            matches.append((int(c), int(r)))
+    for r, c in enumerate(columns.tolist()):
+        # -1: more tracks than boxes, and none is left for this one.
+        if c >= 0 and likeness[r, c] > LEAST_OVERLAP:
+            matches.append((c, r))
     return matches
 
 

@@ -372,7 +372,7 @@ def _policy(options: AnonymizeOptions) -> Policy:
     return Policy(options.min_face, options.small_faces, select.numbers, exclude.numbers or frozenset())
 
 
-def _detector(name: str, min_face: float, device: str, threshold: float | None) -> Detector:
+def _detector(name: str, min_face: float, device: str, threshold: float | None = None) -> Detector:
     """The detector that `--detector` names, for faces of `min_face` px and more."""
     from faceanon.photo.detect import shipped_detector
 

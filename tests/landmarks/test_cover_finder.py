@@ -36,7 +36,8 @@ def seen(faces):
 
 def covers_of(finder, latents, maps, meshes):
     """The cells of `(B, 1, h, h)` that are to stay as they are."""
-    return torch.from_numpy(covered_in(finder.chances(latents, maps).numpy(), maps[:, :1].numpy() > 0.5, meshes.numpy()))
+    chances = finder.chances(latents, maps).numpy()
+    return torch.from_numpy(covered_in(chances, maps[:, :1].numpy() > 0.5, meshes.numpy()))
 
 
 def by_cells(taken, cells):

@@ -23,7 +23,6 @@ from faceanon.compat import (
     norms_of_all,
     steps_logged,
     swap_process_observer,
-    swap_trainer,
     untyped,
     writes_logs,
 )
@@ -126,13 +125,6 @@ def test_what_lightning_is_about_to_log(tmp_path):
     assert "train/once" in shown[0]
     assert "train/once" not in shown[1]
     assert shown[3]["train/always"] == 3.0
-
-
-def test_a_stage_takes_what_stands_for_a_trainer_and_gives_the_former_back():
-    stage = Stage()
-    assert swap_trainer(stage, "a stand-in") is None
-    assert stage.trainer == "a stand-in"
-    assert swap_trainer(stage, None) == "a stand-in"
 
 
 def test_lightning_calls_the_observer_that_is_in_place():

@@ -97,7 +97,15 @@ def landmarks_content():
 
 
 def facenet_content(classes=None):
-    return repeated(lambda: InceptionResnetV1(classes))
+    """FaceNet as it is published: with the persons it was trained on, unless `classes` is None."""
+
+    def build():
+        net = InceptionResnetV1()
+        if classes is not None:
+            net.logits = torch.nn.Linear(512, classes)
+        return net
+
+    return repeated(build)
 
 
 def imagenet_content(name):

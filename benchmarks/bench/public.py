@@ -60,13 +60,12 @@ def network_table(size: int = PUBLIC, narrow: int = 1) -> Table:
     }
 
 
-def write_bundle(folder: Path, table: Table, files: bool = True) -> Path:
+def write_bundle(folder: Path, table: Table) -> Path:
     """Write a bundle of random networks; every figure but cost is meaningless with it.
 
     Args:
         folder: Where.
         table: As `network_table`'s.
-        files: Whether the weights are written too, or `bundle.yaml` alone.
     """
     entries: dict[str, Any] = {}
     folder.mkdir(parents=True, exist_ok=True)
@@ -74,20 +73,17 @@ def write_bundle(folder: Path, table: Table, files: bool = True) -> Path:
         path = f"faceanon.networks.{leaf}"
         file = f"{role}.safetensors"
         entries[role] = {"name": f"random_{role}", "class": path, "init": init, "file": file, **more}
-        if files:
-            # What a case draws later must not depend on whether weights were written before.
-            with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(0)
-                save_tensors(folder / file, network_class(path)(**init).state_dict())
+        # What a case draws later must not depend on whether weights were written before.
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            save_tensors(folder / file, network_class(path)(**init).state_dict())
     init = table["generator"][1]
-    if files:
-        # `(L, D)`, L = 2 log2(S) - 2 rows of w+: 14 at 256 px. A bit length is one more than the logarithm.
-        average = torch.zeros(2 * init["size"].bit_length() - 4, init["style_dim"])
-        save_tensors(folder / "latent_avg.safetensors", {"latent_avg": average})
+    # `(L, D)`, L = 2 log2(S) - 2 rows of w+: 14 at 256 px. A bit length is one more than the logarithm.
+    average = torch.zeros(2 * init["size"].bit_length() - 4, init["style_dim"])
+    save_tensors(folder / "latent_avg.safetensors", {"latent_avg": average})
     spec = {"name": "random", "image_size": init["size"], "parsing": PARSING, "networks": entries}
     (folder / "bundle.yaml").write_text(yaml.safe_dump(spec, sort_keys=False))
-    if files:
-        write_checksums(folder)
+    write_checksums(folder)
     return folder
 
 

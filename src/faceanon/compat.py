@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 if TYPE_CHECKING:
-    from lightning.pytorch import LightningModule, Trainer
+    from lightning.pytorch import Trainer
 
 # torch 2.15.0
 
@@ -116,16 +116,6 @@ def epoch_is_over(trainer: Trainer) -> bool:
 def steps_logged(trainer: Trainer) -> int:
     """The step that Lightning writes into rows of the log; its `global_step` counts optimizer steps instead."""
     return trainer.fit_loop.epoch_loop._batches_that_stepped
-
-
-def swap_trainer(module: LightningModule, trainer: object) -> object:
-    """Give a module another trainer, or something that stands for one, and get the former; None where it had none.
-
-    The public property raises where there is none, and hands the trainer on to children.
-    """
-    former = module._trainer
-    module._trainer = trainer  # type: ignore[assignment]
-    return former
 
 
 def swap_process_observer(observer: Callable[..., None]) -> Callable[..., None]:

@@ -1,15 +1,59 @@
+from types import SimpleNamespace
+
 import pytest
 import torch
 
 from bench.reference_layers import reference_synthesis
-from bench.reference_pair import PARTS, Pair
-from bench.reference_step import reference_of
+from bench.reference_step import reference_of, run_reference, update
 from faceanon.backbones.dbaf import DBAF
 from faceanon.stages import AnonymizeStage, DisentangleStage
+from faceanon.stages.base import trainable_parameters, weighted_sum
 from faceanon.types import FaceBatch
 
 STAGES = {"s1": DisentangleStage, "s2": AnonymizeStage}
+PARTS = {"s1": ["cid", "maar"], "s2": ["cid", "maar", "kria"]}  # what the paper's preset `dbaf` trains
 KEYS = 7
+
+
+class Pair:
+    """A stage with its optimizers, for its first step of either kind, without Lightning."""
+
+    def __init__(self, stage, trainable, optimizer):
+        self.stage = stage
+        self.discriminator = stage.discriminator
+        self.optimizers = (
+            optimizer(trainable_parameters(stage.backbone, trainable)),
+            optimizer(list(stage.discriminator.parameters())),
+        )
+        # A stage asks its trainer for the batch's number, which decides on pairings and branches.
+        stage._trainer = SimpleNamespace(fit_loop=SimpleNamespace(total_batch_idx=0), world_size=1)
+
+    def ours(self, batch, seed):
+        """The step with what `seed` draws; the calls of `training_step`."""
+        stage = self.stage
+        optimizer_g, optimizer_d = self.optimizers
+        # The reference starts from the same seed, so both draw the same keys.
+        torch.manual_seed(seed)
+        drawn = stage.draw_shard(batch)
+        # Both phases share these pictures; the reference draws them in each.
+        adversarial = stage.discriminator_terms(self.discriminator, batch.image, drawn.pictures)
+        update(optimizer_d, torch.stack(list(adversarial.values())).sum())
+        # The generator's loss goes through the discriminator and must leave no gradients in it.
+        self.discriminator.requires_grad_(False)
+        terms = stage.shard_terms(batch, drawn)
+        update(optimizer_g, weighted_sum(terms, stage.weights))
+        self.discriminator.requires_grad_(True)
+        return {
+            "d": {name: value.detach() for name, value in adversarial.items()},
+            "g": {name: value.detach() for name, value in terms.items()},
+        }
+
+    def reference(self, batch, seed):
+        """As the released trainer calls the same networks, with the same keys."""
+        torch.manual_seed(seed)
+        # As the stage draws them: two right and two wrong keys a face.
+        keys = self.stage.backbone.sample_key(4 * len(batch)).to(batch.image)
+        return run_reference(reference_of(self.stage), batch, keys, self.optimizers)
 
 
 class Noted(torch.optim.SGD):
@@ -37,7 +81,7 @@ def make_pair(bundle, name, **settings):
     with torch.no_grad():  # noise strengths and biases start at 0, where they would hide an error
         for parameter in backbone.generator.parameters():
             parameter += 0.1 * torch.randn_like(parameter)
-    return Pair(STAGES[name](backbone, r1_interval=1, **settings).train(), PARTS[name], Noted, Noted)
+    return Pair(STAGES[name](backbone, r1_interval=1, **settings).train(), PARTS[name], Noted)
 
 
 def assert_close(ours, theirs, what, relative=1e-4):

@@ -18,7 +18,7 @@ def generator():
         if name.endswith(("noise.weight", "activate.bias")):
             torch.nn.init.normal_(parameter)
     codes, wide = torch.randn(3, 10, 8), {64: torch.randn(3, 6, 64, 64), 8: torch.randn(1, 1, 8, 8)}
-    return net, (codes, None, wide), net.synthesis_features
+    return net, (codes, None, wide), lambda *given: (net.synthesis(*given),)
 
 
 def discriminator():

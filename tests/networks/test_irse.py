@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from faceanon.networks.irse import IRSE, IRSE50
+from faceanon.networks.irse import IRSE
 
 SMALL = {"input_size": 64, "widths": (8, 8, 16, 16, 24), "units": (1, 2, 2, 1), "embedding": 12}
 
@@ -9,12 +9,12 @@ SMALL = {"input_size": 64, "widths": (8, 8, 16, 16, 24), "units": (1, 2, 2, 1), 
 @pytest.fixture(scope="module")
 def public(golden):
     case = golden.case("ir_se50")
-    return golden.load(IRSE50(), "generic", case), case
+    return golden.load(IRSE(), "generic", case), case
 
 
 def test_layout_is_the_public_one(golden):
     with torch.device("meta"):
-        net = IRSE50()
+        net = IRSE()
     assert [(key, tuple(t.shape)) for key, t in net.state_dict().items()] == golden.manifest("ir_se50")
 
 

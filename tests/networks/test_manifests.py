@@ -26,15 +26,22 @@ def whole(encoder, size):
     return nn.ModuleDict({"encoder": network(encoder, size), "decoder": network("stylegan2.Generator", size)})
 
 
+def with_classifier(classes):
+    """FaceNet as it was published: with the persons it was trained on."""
+    net = network("facenet.InceptionResnetV1")
+    net.logits = nn.Linear(512, classes)
+    return net
+
+
 BUILD = {
     "bisenet": lambda: network("bisenet.BiSeNet", n_classes=19),
     "e4e_256": lambda: whole("e4e.Encoder4Editing", 256),
     "e4e_1024": lambda: whole("e4e.Encoder4Editing", 1024),
     "e4e_latent_discriminator": LatentCodesDiscriminator,
     "inception_resnet_v1": lambda: network("facenet.InceptionResnetV1"),
-    "inception_resnet_v1_casia": lambda: network("facenet.InceptionResnetV1", n_classes=10575),
-    "inception_resnet_v1_vggface2": lambda: network("facenet.InceptionResnetV1", n_classes=8631),
-    "ir_se50": lambda: network("irse.IRSE50"),
+    "inception_resnet_v1_casia": lambda: with_classifier(10575),
+    "inception_resnet_v1_vggface2": lambda: with_classifier(8631),
+    "ir_se50": lambda: network("irse.IRSE"),
     "psp_256": lambda: whole("psp.GradualStyleEncoder", 256),
     "psp_1024": lambda: whole("psp.GradualStyleEncoder", 1024),
     "riddle_mapper_linear_pos": lambda: network(

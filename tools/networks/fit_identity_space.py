@@ -24,10 +24,10 @@ from torch.nn import functional as F
 from tqdm import tqdm  # type: ignore[import-untyped]
 
 from faceanon.files import save_tensors
-from faceanon.landmarks.drawings import drawings
 from faceanon.landmarks.mesh import FaceMesh
 from faceanon.networks.codec import LatentCodec
 from faceanon.networks.identity_space import IdentitySpace
+from faceanon.persona.cells import drawn_lines
 from faceanon.weights.bundle import Bundle
 
 SIDE = 128
@@ -109,7 +109,7 @@ def main() -> None:
         points, confidence = mesh.points(pixels)
         if confidence[0] < 0.5:
             continue
-        _, mask = drawings(torch.from_numpy(points) / SIDE * 2 - 1, image, SIDE // LatentCodec.shrink)
+        mask = torch.from_numpy(drawn_lines(points / SIDE * 2 - 1, image.numpy())[1])
         skin = (F.avg_pool2d(image, LatentCodec.shrink) * mask).sum((0, 2, 3)) / mask.sum()
         row = labels.get(path.name, {})
         attributes["sex"].append(float(row.get("sex") or "nan"))

@@ -18,10 +18,10 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from faceanon.landmarks.drawings import drawings
 from faceanon.landmarks.mesh import FaceMesh
 from faceanon.metrics.quality import psnr
 from faceanon.networks.codec import LatentCodec
+from faceanon.persona.cells import drawn_lines
 from faceanon.sealed.coder import default_step
 from faceanon.sealed.envelope import sealed_size
 from faceanon.sealed.faces import codes_of_latents, faces_of_cells
@@ -48,7 +48,7 @@ def look(files: list[Path], side: int, codec: LatentCodec, mesh: FaceMesh) -> tu
         points, confidence = mesh.points(pixels)
         if confidence[0] < 0.8:
             continue
-        _, mask = drawings(torch.from_numpy(points) / side * 2 - 1, image, side // codec.shrink)
+        mask = torch.from_numpy(drawn_lines(points / side * 2 - 1, image.numpy())[1])
         with torch.no_grad():
             found.append((image, codec.encode(image), mask))
     images, latents, masks = zip(*found, strict=True)

@@ -30,9 +30,10 @@ from faceanon.data.photo_jitter import PhotoJitter
 from faceanon.data.prepared import CLEAR, SHIPPED_FOLDER, SHIPPED_TABLE
 from faceanon.files import load_tensors, save_tensors
 from faceanon.landmarks.cover_cells import covered_cells
-from faceanon.landmarks.drawings import FINE, OUTLINE, drawings
+from faceanon.landmarks.drawings import FINE, OUTLINE
 from faceanon.landmarks.mesh import FaceMesh
 from faceanon.networks.cover_finder import CoverFinderNet
+from faceanon.persona.cells import drawn_lines
 from faceanon.weights.bundle import Bundle
 from pasted_covers import COVERS, SIDE, Face, covered
 
@@ -164,7 +165,7 @@ class Workshop:
         cells = image.shape[-1] // self.bundle.codec.shrink
         with torch.inference_mode():
             latents = torch.cat([self.bundle.codec.encode(part) for part in image.split(16)])  # type: ignore[no-untyped-call]
-        lines, mask = drawings(meshes, image, cells)
+        lines, mask = map(torch.from_numpy, drawn_lines(meshes.numpy(), image.numpy()))
         share = F.adaptive_avg_pool2d(covers, cells)
         label = (share[:, :1] > 0.5).float() * mask
         known = mask * (1 - (share[:, 1:2] > 0.4).float() * (1 - label))

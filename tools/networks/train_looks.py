@@ -29,10 +29,10 @@ from faceanon.data.files import read_photo
 from faceanon.data.photo_jitter import PhotoJitter
 from faceanon.data.prepared import SHIPPED_TABLE, PreparedFaces
 from faceanon.files import save_tensors
-from faceanon.landmarks.drawings import drawings
 from faceanon.networks.identity_space import IdentitySpace
 from faceanon.networks.looks import LooksNet
 from faceanon.paths import checkpoints
+from faceanon.persona.cells import drawn_lines
 from faceanon.weights.bundle import Bundle
 
 LABELS = "looks.csv"
@@ -88,7 +88,7 @@ def pictures(data: PreparedFaces, labels: dict[str, tuple[float, float, float]])
             some = tensors["latents"][rows].float()
             latents.append(some)
             image = tensors["image"][rows].float() / 127.5 - 1
-            mask = drawings(tensors["mesh"][rows], image, some.shape[-1])[1]
+            mask = torch.from_numpy(drawn_lines(tensors["mesh"][rows].float().numpy(), image.numpy())[1])
             masks.append(mask)
             logarithm = ((image + 1) * 127.5 + 8).log().mean(1, keepdim=True)
             cells = F.avg_pool2d(logarithm, image.shape[-1] // some.shape[-1])

@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import cv2
 import numpy as np
 from numpy.typing import NDArray
-
-# Lines are drawn without torch; only what takes tensors needs it.
-if TYPE_CHECKING:
-    from torch import Tensor
 
 # Points of the 468-point mesh, in the order in which a line runs through them; left and right are the picture's.
 LEFT_EYE = (33, 7, 163, 144, 145, 153, 154, 155, 133, 173, 157, 158, 159, 160, 161, 246)
@@ -107,30 +101,3 @@ def draw_face(mesh: NDArray[np.float32], looks: NDArray[np.float32], cells: int)
     grown = (outline - middle) * MARGIN + middle
     cv2.fillPoly(sheet[DRAWINGS], [grown.astype(np.int32)], 255)
     return sheet
-
-
-def drawings(meshes: Tensor, images: Tensor, cells: int) -> tuple[Tensor, Tensor]:
-    """Drawings and masks of a batch of faces; on the CPU, whatever the tensors' device.
-
-    Args:
-        meshes: `(B, 468, 2)` points in [-1, 1] of the picture.
-        images: `(B, 3, S, S)` in [-1, 1], where the pupils are looked for.
-        cells: Cells a side of the latents.
-
-    Returns:
-        Drawings `(B, 7, 4 cells, 4 cells)` in [0, 1], and masks `(B, 1, cells, cells)` of 0 and 1, 1 for the cells of
-        the face; both on the device of `images`.
-    """
-    import torch
-    from torch.nn import functional as F
-
-    side = images.shape[-1]
-    points = (meshes.detach().cpu().float().numpy() + 1) / 2
-    pictures = ((images.detach().float().clamp(-1, 1) + 1) * 127.5).round().byte().permute(0, 2, 3, 1).cpu().numpy()
-    sheets = []
-    for mesh, picture in zip(points, pictures, strict=True):
-        looks = (pupils(np.ascontiguousarray(picture), mesh * side) / side).astype(np.float32)
-        sheets.append(draw_face(mesh, looks, cells))
-    drawn = torch.from_numpy(np.stack(sheets)).to(images.device).float() / 255
-    mask = (F.avg_pool2d(drawn[:, DRAWINGS:], FINE) > COVERED).float()
-    return drawn[:, :DRAWINGS], mask

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+TEMPERATURE = 0.1  # of the softmax over cosines in which a face is looked up
+
 
 def cosine(first: Tensor, second: Tensor) -> Tensor:
     """Row-wise cosine of unit vectors, `(B,)` in [-1, 1].
@@ -190,7 +192,7 @@ def in_batch_identity(embedding: Tensor, identity: Tensor, scale: float = 16.0, 
     return (per_anchor * anchors).sum() / anchors.sum().clamp(min=1)
 
 
-def found_beyond_guess(found: Tensor, gallery: Tensor, identity: Tensor, temperature: float = 0.1) -> Tensor:
+def found_beyond_guess(found: Tensor, gallery: Tensor, identity: Tensor) -> Tensor:
     """By how many nats each face is looked up better than by a guess among the pictures of a batch, `(M,)`.
 
     InfoNCE (van den Oord et al., 2018, eq. 4) less what equal logits would give: 0 where the face says nothing, below
@@ -201,7 +203,6 @@ def found_beyond_guess(found: Tensor, gallery: Tensor, identity: Tensor, tempera
         found: `(M, E)` unit vectors of faces, M a multiple of B: whole batches behind each other.
         gallery: `(B, E)` unit vectors of the originals.
         identity: `(B,)` int64.
-        temperature: Of the softmax over cosines.
 
     Examples:
         >>> import torch
@@ -219,7 +220,7 @@ def found_beyond_guess(found: Tensor, gallery: Tensor, identity: Tensor, tempera
     lonely = ~(same & ~own).any(1, keepdim=True)
     among = (~own | lonely).repeat(times, 1)
     right = (same & (~own | lonely)).repeat(times, 1)
-    logits = (found @ gallery.T).float() / temperature
+    logits = (found @ gallery.T).float() / TEMPERATURE
 
     def mean_odds(mask: Tensor) -> Tensor:
         # The log of the mean of exp(logit), not of the sum: with equal logits the difference of two masks is then 0.

@@ -47,24 +47,6 @@ def latent_regulariser(w_plus: Tensor, form: LatentNorm = "spread", mean_code: T
     return (w_plus - centre).square().sum(-1).add(1e-12).sqrt().sum(1).mean()
 
 
-def w_norm(w_plus: Tensor, average: Tensor) -> Tensor:
-    """Regulariser of pSp: mean over pictures of ||w - average||, one norm over all layers of a picture.
-
-    Args:
-        w_plus: Codes `(B, L, D)`.
-        average: The mean code `(L, D)`.
-
-    Examples:
-        >>> import torch
-        >>> from faceanon.losses.latent import w_norm
-        >>> average = torch.zeros(4, 9)
-        >>> w_norm(torch.ones(2, 4, 9), average)  # the root of 36
-        tensor(6.)
-    """
-    distance: Tensor = torch.linalg.vector_norm(w_plus - average, dim=(1, 2))
-    return distance.mean()
-
-
 def sliced_wasserstein(first: Tensor, second: Tensor, directions: int = 64) -> Tensor:
     """Squared sliced 2-Wasserstein distance between two clouds of as many points, `(N, D)` each.
 

@@ -185,16 +185,10 @@ class Lookup:
             ranks.append((1 + before.sum(1)).float().masked_fill(~same.any(1), math.nan))
         return torch.cat(ranks)
 
-    def hits(self, rank: int = 1) -> Tensor:
-        """Per probe 1 or 0, and NaN where the person has no other picture: `(N,)`.
-
-        Raises:
-            ValueError: `rank` is below 1.
-        """
-        if rank < 1:
-            raise ValueError(f"rank must be at least 1, got {rank}")
+    def hits(self) -> Tensor:
+        """Per probe 1 where its person comes first, else 0, and NaN where the person has no other picture: `(N,)`."""
         ranks = self.ranks()
-        return (ranks <= rank).float().masked_fill(ranks.isnan(), math.nan)
+        return (ranks == 1).float().masked_fill(ranks.isnan(), math.nan)
 
     def retrieved(self) -> Tensor:
         """Per probe 1 where the nearest of *all* originals, its own among them, shows the person, else 0: `(N,)`."""

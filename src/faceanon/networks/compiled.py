@@ -16,11 +16,8 @@ from faceanon.networks.e4e import PyramidEncoder
 from faceanon.networks.frozen import Frozen
 from faceanon.networks.stylegan2 import Generator
 
-METHODS: dict[type[nn.Module], tuple[str, ...]] = {
-    Generator: ("synthesis", "synthesis_features"),
-    PyramidEncoder: ("with_features",),
-}
-"""What these networks are called by, none of which calls another; all others are called as they are."""
+METHODS: dict[type[nn.Module], str] = {Generator: "synthesis", PyramidEncoder: "with_features"}
+"""What these networks are called by; all others are called as they are."""
 CALL = "__call__"
 
 
@@ -129,9 +126,9 @@ def regions(module: nn.Module, name: str) -> Iterator[Region]:
     if isinstance(module, Frozen):
         yield from regions(module.net, name)
         return
-    methods = next((methods for kind, methods in METHODS.items() if isinstance(module, kind)), ())
-    if methods:
-        yield from (Region(f"{name}.{method}", module, method) for method in methods)
+    method = next((method for kind, method in METHODS.items() if isinstance(module, kind)), None)
+    if method is not None:
+        yield Region(f"{name}.{method}", module, method)
     elif _is_one(module):
         yield Region(name, module)
     else:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from torch import Tensor, cat, nn
 from torch.nn import functional as F
 
@@ -119,17 +117,16 @@ def block8(scale: float, activated: bool = True) -> FaceNetBlock:
 class InceptionResnetV1(nn.Module):
     """Face recogniser: a picture to a point on the unit sphere.
 
-    The public files are bare state dicts with the classifier they were trained with: `20180402-114759-vggface2.pt` has
-    `n_classes` 8631, `20180408-102900-casia-webface.pt` 10575. `without_logits` makes them fit the default.
+    The public files are bare state dicts with the classifier they were trained with, `logits`, which is left out here:
+    `20180402-114759-vggface2.pt` has 8631 classes, `20180408-102900-casia-webface.pt` 10575.
 
     Args:
-        n_classes: Rows of the classifier `logits`; None builds none.
         dropout: Probability before the last linear layer, in training.
         input_scale: Factor on the pictures; `PUBLISHED_SCALE` gives the public files exactly what they were trained on,
             1 leaves pictures as they are, 0.4 % too strong in contrast.
     """
 
-    def __init__(self, n_classes: int | None = None, dropout: float = 0.6, input_scale: float = 1.0) -> None:
+    def __init__(self, dropout: float = 0.6, input_scale: float = 1.0) -> None:
         super().__init__()
         self.input_scale = input_scale
         self.conv2d_1a = FaceNetConvUnit(3, 32, 3, 2)
@@ -155,11 +152,6 @@ class InceptionResnetV1(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.last_linear = nn.Linear(1792, EMBEDDING, bias=False)
         self.last_bn = nn.BatchNorm1d(EMBEDDING, EPS)
-        self.logits: nn.Linear | None
-        if n_classes is None:
-            self.logits = None
-        else:
-            self.logits = nn.Linear(EMBEDDING, n_classes)
 
     def forward(self, image: Tensor) -> Tensor:
         """L2-normalised embedding `(B, 512)` of aligned faces.
@@ -170,20 +162,6 @@ class InceptionResnetV1(nn.Module):
         Raises:
             ValueError: `image` has another shape.
         """
-        return F.normalize(self._features(image))
-
-    def classify(self, image: Tensor) -> Tensor:
-        """Logits `(B, n_classes)` over the training persons, of pictures as for `forward`.
-
-        Raises:
-            ValueError: `image` has another shape, or the network was built without a classifier.
-        """
-        if self.logits is None:
-            raise ValueError("this network has no classifier; build it with n_classes")
-        logits: Tensor = self.logits(self._features(image))
-        return logits
-
-    def _features(self, image: Tensor) -> Tensor:
         if image.shape[1:] != (3, INPUT_SIZE, INPUT_SIZE):
             raise ValueError(f"image is {tuple(image.shape)}; this recogniser takes (B, 3, {INPUT_SIZE}, {INPUT_SIZE})")
         x = self.conv2d_2b(self.conv2d_2a(self.conv2d_1a(image * self.input_scale)))
@@ -192,19 +170,4 @@ class InceptionResnetV1(nn.Module):
         x = self.repeat_2(self.mixed_6a(self.repeat_1(x)))
         x = self.block8(self.repeat_3(self.mixed_7a(x)))
         embedding: Tensor = self.last_bn(self.last_linear(self.dropout(x.mean((2, 3)))))
-        return embedding
-
-
-def without_logits(public: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """State dict for `InceptionResnetV1()` from a public one: the classifier is dropped on purpose, nothing else.
-
-    Everything that is left must still match strictly, so that a truncated file is noticed.
-
-    Args:
-        public: A public file's tensors, with or without `logits.weight` and `logits.bias`.
-    """
-    kept = {}
-    for name, tensor in public.items():
-        if name not in ("logits.weight", "logits.bias"):
-            kept[name] = tensor
-    return kept
+        return F.normalize(embedding)

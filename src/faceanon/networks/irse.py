@@ -239,10 +239,3 @@ class IRSE(nn.Module):
             image = F.adaptive_avg_pool2d(image, self.input_size)
         embedding: Tensor = self(image)
         return embedding
-
-
-class IRSE50(IRSE):
-    """The public IR-SE50 (`model_ir_se50.pth`): 112 x 112 in [-1, 1] to `(B, 512)`."""
-
-    def __init__(self) -> None:
-        super().__init__()

@@ -1,12 +1,9 @@
-"""The two orders in which public face parsers number the same 19 classes, and the way between them.
+"""The two orders in which public face parsers number the same 19 classes.
 
 `l_` and `r_` are the left and right of the person shown: the left eye lies at the right of a picture.
 """
 
 from __future__ import annotations
-
-import torch
-from torch import Tensor
 
 CELEBAMASK_HQ = (
     "background", "skin", "nose", "eye_g", "l_eye", "r_eye", "l_brow", "r_brow", "l_ear", "r_ear",
@@ -19,12 +16,6 @@ BISENET = (
     "nose", "mouth", "u_lip", "l_lip", "neck", "neck_l", "cloth", "hair", "hat",
 )  # fmt: skip
 """Order of face-parsing.PyTorch's BiSeNet (`79999_iter.pth`)."""
-
-CELEBAMASK_HQ_OF_BISENET = tuple(map(CELEBAMASK_HQ.index, BISENET))
-"""`[b]` is CelebAMask-HQ's number of BiSeNet's class b: use it to renumber BiSeNet's label maps."""
-
-BISENET_OF_CELEBAMASK_HQ = tuple(map(BISENET.index, CELEBAMASK_HQ))
-"""`[c]` is BiSeNet's number of CelebAMask-HQ's class c: use it to reorder BiSeNet's channels."""
 
 PARTS = ("nose", "l_eye", "r_eye", "mouth", "u_lip", "l_lip")
 """Classes whose logits the published parse loss of RiDDLE compares."""
@@ -48,21 +39,3 @@ def class_numbers(names: tuple[str, ...], order: tuple[str, ...] = CELEBAMASK_HQ
     if unknown:
         raise ValueError(f"no parsing class {unknown[0]!r}; there are {', '.join(order)}")
     return tuple(map(order.index, names))
-
-
-def bisenet_logits_to_celebamask_hq(logits: Tensor) -> Tensor:
-    """Channels of `(B, 19, H, W)` in CelebAMask-HQ's order, from BiSeNet's."""
-    return logits[:, list(BISENET_OF_CELEBAMASK_HQ)]
-
-
-def bisenet_labels_to_celebamask_hq(labels: Tensor) -> Tensor:
-    """Integer class maps of any shape in CelebAMask-HQ's order, from BiSeNet's.
-
-    Examples:
-        >>> import torch
-        >>> from faceanon.networks.parsing_classes import BISENET, CELEBAMASK_HQ, bisenet_labels_to_celebamask_hq
-        >>> labels = torch.tensor([BISENET.index("hair"), BISENET.index("nose")])
-        >>> [CELEBAMASK_HQ[number] for number in bisenet_labels_to_celebamask_hq(labels)]
-        ['hair', 'nose']
-    """
-    return torch.tensor(CELEBAMASK_HQ_OF_BISENET, device=labels.device)[labels.long()]

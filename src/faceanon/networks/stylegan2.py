@@ -170,18 +170,10 @@ class Generator(CodecUser):
             sides += [side] * self.depth
         return sides
 
-    def mapping(self, z: Tensor, truncation: float = 1.0, mean_latent: Tensor | None = None) -> Tensor:
-        """Map z `(B, D)` to w `(B, D)`, pulled towards `mean_latent` `(1, D)` or `(D,)` if `truncation` < 1.
-
-        Raises:
-            ValueError: If `truncation` < 1 and there is no `mean_latent`.
-        """
+    def mapping(self, z: Tensor) -> Tensor:
+        """Map z `(B, D)` to w `(B, D)`."""
         w: Tensor = self.style(z)
-        if truncation >= 1:
-            return w
-        if mean_latent is None:
-            raise ValueError(f"truncation {truncation} needs mean_latent: pass Generator.mean_latent(4096)")
-        return mean_latent + truncation * (w - mean_latent)
+        return w
 
     @torch.no_grad()
     def mean_latent(self, n: int, generator: torch.Generator | None = None) -> Tensor:
@@ -209,27 +201,10 @@ class Generator(CodecUser):
         """
         return self.decode(self.draw(w_plus, noise, features))
 
-    def synthesis_features(
-        self, w_plus: Tensor, noise: Noise = None, features: Mapping[int, Tensor] | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """As `synthesis`, with the activations of the last layer `(B, channels[S], S, S)` beside the image."""
-        drawn, last = self._draw(w_plus, noise, features or {}, True)
-        return self.decode(drawn), last
-
     def draw(self, w_plus: Tensor, noise: Noise = None, features: Mapping[int, Tensor] | None = None) -> Tensor:
         """As `synthesis`, before the codec: latents `(B, latents, S, S)`, or the pictures where there is no codec."""
-        return self._draw(w_plus, noise, features or {}, False)[0]
-
-    def decode(self, drawn: Tensor) -> Tensor:
-        """The pictures of what `draw` gives."""
-        if self.latents is None:
-            return drawn
-        return self.codec.decode(drawn)
-
-    def _draw(self, w_plus: Tensor, noise: Noise, features: Mapping[int, Tensor], keep: bool) -> tuple[Tensor, Tensor]:
-        """Image and last activations; the latter may be empty unless they are to be kept."""
         styles = self._styles(w_plus)
-        maps = self._noise_maps(w_plus.shape[0], noise, features)
+        maps = self._noise_maps(w_plus.shape[0], noise, features or {})
         x = self.conv1(self.input(w_plus.shape[0]), styles[0], maps[0])
         if self.latents is None:
             image = self.to_rgb1(x, styles[1])
@@ -244,7 +219,7 @@ class Generator(CodecUser):
             shared = blocks
         image, x = self._blocks(range(shared), image, x, styles, maps)
         if shared >= blocks:
-            return image, x
+            return image
         parts = []
         for index in range(len(x)):
             one = slice(index, index + 1)
@@ -252,11 +227,14 @@ class Generator(CodecUser):
             own = []
             for item in maps:
                 own.append(item if len(item) == 1 else item[one])
-            drawn, last = self._blocks(range(shared, blocks), image[one], x[one], rows, own)
-            # The last maps are the largest, so they are not joined where nobody wants them.
-            parts.append((drawn, last if keep else last[:0]))
-        images, lasts = zip(*parts, strict=True)
-        return torch.cat(images), torch.cat(lasts)
+            parts.append(self._blocks(range(shared, blocks), image[one], x[one], rows, own)[0])
+        return torch.cat(parts)
+
+    def decode(self, drawn: Tensor) -> Tensor:
+        """The pictures of what `draw` gives."""
+        if self.latents is None:
+            return drawn
+        return self.codec.decode(drawn)
 
     def _blocks(
         self, blocks: Iterable[int], image: Tensor, x: Tensor, styles: Sequence[Tensor], maps: Sequence[Tensor]

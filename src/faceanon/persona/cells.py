@@ -42,14 +42,22 @@ def doubled(mask: Array) -> Array:
 
 
 def drawn_lines(meshes: Array, images: Array) -> tuple[Array, Array]:
-    """Drawings `(B, 7, 64, 64)` in [0, 1] and masks `(B, 1, 16, 16)`, as `landmarks.drawings.drawings`."""
+    """Drawings and masks of a batch of faces.
+
+    Args:
+        meshes: `(B, 468, 2)` points in [-1, 1] of the picture.
+        images: `(B, 3, S, S)` in [-1, 1], where the pupils are looked for.
+
+    Returns:
+        Drawings `(B, 7, 4 h, 4 h)` in [0, 1], and masks `(B, 1, h, h)` of 0 and 1, 1 for the cells of the face.
+    """
     side = images.shape[-1]
     points = (meshes + 1) / 2
     pictures = bytes_of(images)
     sheets = []
     for mesh, picture in zip(points, pictures, strict=True):
         eyes = (pupils(picture, mesh * side) / side).astype(np.float32)
-        sheets.append(draw_face(mesh, eyes, CELLS))
+        sheets.append(draw_face(mesh, eyes, side // CELL))
     drawn = np.stack(sheets).astype(np.float32) / 255
     mask = (cell_means(drawn[:, DRAWINGS:]) > COVERED).astype(np.float32)
     return drawn[:, :DRAWINGS], mask

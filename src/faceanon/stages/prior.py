@@ -84,8 +84,6 @@ class PriorStage(Stage):
         weights: Weights of the terms.
         adversarial_from: Part of the training after which the adversarial terms join, in [0, 1].
         adversarial_after: The same as a number of batches, which counts in place of the part.
-        mapping_rate: Learning rate of the mapping network over that of the rest. Its layers take steps of a hundredth
-            (`lr_mul`), which is slow where the codes that it is to meet change with every batch.
         single: Share of a batch that is drawn from the first row of its codes alone, in all layers, as the mapping's
             people are. The mapping network then learns to meet first rows; with 0 any row.
         features: Share of a batch that is drawn with the encoder's features in place of the noise, by a network `maar`
@@ -133,7 +131,6 @@ class PriorStage(Stage):
         weights: PriorWeights = PriorWeights(),
         adversarial_from: float = 0.7,
         adversarial_after: int | None = None,
-        mapping_rate: float = 1.0,
         single: float = 0.0,
         features: float = 0.0,
         mixing: float = 0.0,
@@ -195,7 +192,6 @@ class PriorStage(Stage):
         self.bundle.require(*(role for role, weight in wanted.items() if weight))
         self.adversarial_from = adversarial_from
         self.adversarial_after = adversarial_after
-        self.mapping_rate = mapping_rate
         self.single = single
         self.features = features
         self.mixing = mixing
@@ -236,15 +232,7 @@ class PriorStage(Stage):
 
     def configure_optimizers(self) -> list[Optimizer]:
         """Generator with encoder first, discriminator second."""
-        if self.mapping_rate == 1 or self.mixed_mapping:
-            optimizers = [self.optimizer_g(self.prior.parameters())]
-        else:
-            mapping = list(self.prior.generator.style.parameters())
-            own = {id(parameter) for parameter in mapping}
-            others = [parameter for parameter in self.prior.parameters() if id(parameter) not in own]
-            optimizers = [self.optimizer_g([{"params": others}, {"params": mapping}])]
-            # Before the first step: `_set_rate` keeps what it finds there as the group's base rate.
-            optimizers[0].param_groups[1]["lr"] *= self.mapping_rate
+        optimizers = [self.optimizer_g(self.prior.parameters())]
         if self.discriminator is not None:
             optimizers.append(self.optimizer_d(self.discriminator.parameters()))
         return optimizers

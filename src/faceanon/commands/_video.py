@@ -223,6 +223,7 @@ def _options(quality: QualityOptions, follow: FollowOptions, metadata: MetadataO
         span=_span(follow),
         mark=metadata.mark,
         keep=metadata.kinds,
+        credentials=metadata.credentials,
     )
 
 

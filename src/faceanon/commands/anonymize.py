@@ -151,6 +151,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--no-mark", dest="mark", action="store_false", help="leave the mark out")
     parser.add_argument(
+        "--c2pa", nargs=2, type=Path, metavar=("CERTS", "KEY"), help="sign the result; both are PEM files"
+    )
+    parser.add_argument(
         "--vault",
         action="store_true",
         help="keep the original faces, encrypted, for recover --exact; a wrong password then shows itself",
@@ -171,7 +174,7 @@ def _add_face_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--same-stranger",
         action="store_true",
-        help="of a folder: one stranger for each person in all photos",
+        help="one stranger for each person of a folder",
     )
     group.add_argument("--list-faces", action="store_true", help="number the faces and say what would be done; no OUT")
     group.add_argument(
@@ -283,8 +286,12 @@ def _check_boxes(options: AnonymizeOptions) -> None:
 
 
 def _video(options: AnonymizeOptions, policy: Policy) -> int:
+    from faceanon.pipeline.video.mark import holds_mark
+
     check_shares(options.files, options.seal.source, folder=False)
     paths = check_video(options.files)
+    if options.metadata.credentials is not None and not holds_mark(paths[1]):
+        raise UserError(f"{paths[1]}: C2PA does not sign this kind of film; write .mp4 or .mov, or leave --c2pa away")
     openers = sealing(options.seal)
     pipeline = _pipeline(options, policy)
     return anonymize_one(options.video, options.follow, options.metadata, paths, pipeline, openers)
@@ -297,7 +304,9 @@ def _photos(options: AnonymizeOptions, policy: Policy) -> int:
     files = options.files
     metadata = options.metadata
     carry = options.carry == "pixels"
-    output = Output(files.quality, metadata.sidecar, options.vault, carry, metadata.mark, metadata.kinds)
+    output = Output(
+        files.quality, metadata.sidecar, options.vault, carry, metadata.mark, metadata.kinds, metadata.credentials
+    )
     whole = plan(files.source, files.target, files.overwrite, f".{files.format}")
     # A format that cannot hold what was asked for is refused before a password is asked for.
     for _, target in whole.jobs:
@@ -336,9 +345,10 @@ def _leave_films(options: AnonymizeOptions, whole: Plan) -> None:
 
 def _settings(options: AnonymizeOptions) -> dict[str, Any]:
     """What decides the results."""
-    from faceanon.files import sha256
+    from faceanon.files import sha256, short_name
 
     select, exclude = options.choices()
+    credentials = options.metadata.credentials
     return {
         "aligned": options.aligned,
         "min_face": options.min_face,
@@ -347,6 +357,7 @@ def _settings(options: AnonymizeOptions) -> dict[str, Any]:
         "sidecar": options.metadata.sidecar,
         "mark": options.metadata.mark,
         "keep_metadata": sorted(options.metadata.kinds),
+        "c2pa": None if credentials is None else short_name(credentials.chain.decode()),
         "command": "anonymize",
         "quality": options.files.quality,
         "detector": options.detector,

@@ -51,6 +51,7 @@ OPTIONAL = {
     "lz4": "weights of that detector",
     "joblib": "weights of that detector",
     "keyring": "--password-keyring: passwords from the system's keyring (pip install 'faceanon[keyring]')",
+    "c2pa-python": "--c2pa: signed results (pip install 'faceanon[c2pa]')",
     "insightface": "--detector: SCRFD face detection, and recognisers to judge with",
     "dlib-bin": "dlib's recogniser, the judge of photographs (pip install 'faceanon[judge]')",
     "onnxscript": "export --onnx (pip install 'faceanon[onnx]')",

@@ -207,14 +207,12 @@ def _work(jobs: list[Job], old: Openers, new: Openers, done: Finished, stop: boo
                 done.films += 1
             else:
                 done.photos += 1
-                for reason in result:
-                    # It begins with the file's name.
-                    done.notes.append(f"{reason} (what an earlier anonymize sealed; it stays as it was)")
+                done.notes += result
             advance()
 
 
 def _one(source: Path, target: Path, old: Openers, new: Openers) -> tuple[str, ...] | UserError:
-    """Do one file; what stays as it was in it, or the error."""
+    """Do one file; what is to be told of it, or the error."""
     from faceanon.pipeline.rekey import rekey_film, rekey_photo
 
     try:

@@ -19,6 +19,7 @@ from faceanon.files import write_atomic
 from faceanon.key import Password
 from faceanon.persona.cells import Array
 from faceanon.photo.align import framed_square
+from faceanon.photo.c2pa import Credentials
 from faceanon.photo.detect import Detection
 from faceanon.photo.metadata import sidecar_of
 from faceanon.pipeline.photo import NoFaceError, Pipeline
@@ -53,6 +54,7 @@ class VideoOptions:
         span: Seconds from the film's beginning between which faces are hidden; None: in all of it.
         mark: Say in the file that trained algorithms made a part of it (`faceanon.pipeline.video.mark`).
         keep: `time` and `place`, where the film's recording time and place stay.
+        credentials: Sign the file, by C2PA.
     """
 
     follow: TrackOptions = field(default_factory=TrackOptions)
@@ -63,6 +65,7 @@ class VideoOptions:
     span: tuple[float, float] | None = None
     mark: bool = True
     keep: frozenset[str] = frozenset()
+    credentials: Credentials | None = None
 
 
 @dataclass(frozen=True)
@@ -159,7 +162,7 @@ def anonymize_video(
     with ExitStack() as stack:
         comment = text if inside else None
         writer = stack.enter_context(
-            VideoWriter(target, source, info, options.quality, comment, options.mark, options.keep)
+            VideoWriter(target, source, info, options.quality, comment, options.mark, options.keep, options.credentials)
         )
         codes: CodeWriter | None = None
         # After the video, whose writer makes the folder.

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from faceanon.commands._files import DEFAULT_MODEL
-from faceanon.commands._video import is_video
 from faceanon.errors import UserError
-from faceanon.paths import checkpoints
+from faceanon.paths import checkpoints, is_video
 
 if TYPE_CHECKING:
     from faceanon.photo.people import Likeness, People

@@ -16,6 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from faceanon.commands._files import FileOptions, check_target
 from faceanon.commands._metadata import UNMARKED, MetadataOptions
 from faceanon.errors import UserError
+from faceanon.paths import is_video
 
 if TYPE_CHECKING:
     from faceanon.photo.boxes import DecidedPhoto
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from faceanon.pipeline.video.writer import Quality
     from faceanon.sealed.openers import Openers
 
-SUFFIXES = frozenset({".avi", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".mts", ".ts", ".webm", ".wmv"})
 OUTPUTS = frozenset({".mkv", ".mov", ".mp4"})
 # What fits one kind of file only, and its value where nothing was typed: argparse's own defaults would not tell whether
 # something was, and an option without an effect is a mistake worth a line.
@@ -101,12 +101,6 @@ class FollowOptions:
         start, stop = self.between
         if start >= stop:
             raise UserError(f"--between ends at {stop:g} s and begins at {start:g} s; give the earlier time first")
-
-
-def is_video(path: str | Path) -> bool:
-    """Whether the file is a video, by its ending."""
-    # A folder may have such a name too.
-    return Path(path).suffix.lower() in SUFFIXES and not Path(path).is_dir()
 
 
 def has_videos(folder: Path) -> bool:

@@ -47,11 +47,11 @@ from faceanon.commands._video import (
     anonymize_one,
     check_video,
     film_anonymizer,
-    is_video,
     list_followed,
     settled,
 )
 from faceanon.errors import UserError
+from faceanon.paths import is_video
 
 if TYPE_CHECKING:
     from faceanon.commands._folder import Plan

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING
 
 from faceanon.commands._run import quiet_pictures
 from faceanon.commands._typed import typed
-from faceanon.commands._video import is_video
 from faceanon.errors import UserError
+from faceanon.paths import is_video
 
 if TYPE_CHECKING:
     from faceanon.key import KdfParameters

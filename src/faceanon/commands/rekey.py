@@ -34,8 +34,8 @@ from faceanon.commands._openers import (
 from faceanon.commands._run import LEFT_OUT, quiet_pictures
 from faceanon.commands._secret import PasswordOptions, add_password_arguments, from_terminal, password_of
 from faceanon.commands._typed import typed
-from faceanon.commands._video import is_video
 from faceanon.errors import NoRoomError, UserError
+from faceanon.paths import is_video
 
 if TYPE_CHECKING:
     from collections.abc import Callable

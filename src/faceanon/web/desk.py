@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from faceanon.commands._video import is_video
 from faceanon.errors import UserError
 from faceanon.key import KdfParameters, Password
+from faceanon.paths import is_video
 from faceanon.photo.boxes import DecidedPhoto, Decisions, decided_photo, read_decisions
 from faceanon.photo.file import LoadedPhoto, load_photo
 from faceanon.photo.manifests import manifest_of
@@ -32,7 +32,7 @@ from faceanon.pipeline.video.frames import read_info
 from faceanon.pipeline.video.record import holds_record, read_record
 from faceanon.web.film import ReviewedFilm
 from faceanon.web.limits import RateLimit
-from faceanon.web.results import MOST_PHOTOS, Results, unpacked
+from faceanon.web.results import MOST_PHOTOS, PageResults, unpacked
 from faceanon.web.review import Review, ReviewedPhoto
 
 OWN = "stranger"
@@ -150,7 +150,7 @@ class Desk:
 
         def work(_: Path, place: Path) -> Reply:
             start = time.perf_counter()
-            done = Results(place, Password(password))
+            done = PageResults(place, Password(password))
             for path, decided in boxes.items():
                 # A photo without a box stays as it is; of a single one the visitor is told so.
                 if any(part.boxes for part in decided) or len(items) == 1:
@@ -173,7 +173,7 @@ class Desk:
         def work(path: Path, place: Path) -> Reply:
             start = time.perf_counter()
             # The file of a visitor says what a guess costs: without a limit it could ask for all the memory there is.
-            done = Results(place, Password(password, most=DEAREST))
+            done = PageResults(place, Password(password, most=DEAREST))
             paths = [path]
             if path.suffix.lower() == ".zip":
                 paths = unpacked(path, place / "opened")
@@ -292,7 +292,7 @@ def _without(line: str, *folders: Path) -> str:
     return line
 
 
-def _hidden(done: Results, pipeline: Pipeline, seconds: float) -> str:
+def _hidden(done: PageResults, pipeline: Pipeline, seconds: float) -> str:
     what = "replaced by strangers" if pipeline.method.reversible else f"hidden for good by {pipeline.name}"
     where = f" in {done.count} files" if done.count > 1 else ""
     parts = [f"{_faces(done.faces - done.hidden)} {what}{where} in {seconds:.1f} s"]
@@ -305,7 +305,7 @@ def _hidden(done: Results, pipeline: Pipeline, seconds: float) -> str:
     return "; ".join(parts) + "."
 
 
-def _shown(done: Results, pipeline: Pipeline, seconds: float) -> str:
+def _shown(done: PageResults, pipeline: Pipeline, seconds: float) -> str:
     what = "brought back" if pipeline.method.sealed else "drawn as this password says"
     line = f"{_faces(done.faces)} {what} in {seconds:.1f} s"
     if done.hidden:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from PIL import Image
 
-from faceanon.commands._video import is_video
 from faceanon.errors import UserError
 from faceanon.key import Password
+from faceanon.paths import is_video
 from faceanon.pipeline.file import anonymize_file, recover_file
 from faceanon.pipeline.photo import Pipeline
 from faceanon.pipeline.steps import Outcome
@@ -25,7 +25,7 @@ MOST_UNPACKED = 2_000_000_000  # bytes of the files in a ZIP
 
 
 @dataclass
-class Results:
+class PageResults:
     """What an answer has made so far.
 
     Args:

@@ -101,12 +101,15 @@ def test_what_is_no_file_of_boxes_is_refused_in_a_line(tmp_path, text, reason):
 
 
 def test_photos_are_known_by_name_and_size():
-    decisions = Decisions((DecidedPhoto("a/b.jpg", 60, 40, ()), DecidedPhoto("b.jpg", 60, 40, ())), "x.json")
-    assert decisions.of("c/b.jpg", 60, 40) == ()
+    keep, hide = DecidedBox((1, 1, 9, 9), "keep"), DecidedBox((1, 1, 9, 9))
+    photos = DecidedPhoto("b.jpg", 60, 40, (hide,)), DecidedPhoto("a/b.jpg", 60, 40, (keep,))
+    decisions = Decisions((*photos, *[DecidedPhoto("c.jpg", 60, 40, ())] * 2), "x.json")
+    assert decisions.of("c/b.jpg", 60, 40) == (hide,)
+    assert decisions.of("photos/a/b.jpg", 60, 40) == decisions.of("a/b.jpg", 60, 40) == (keep,)
     for name, size, reason in (
         ("b.png", (60, 40), "says nothing of b.png"),
         ("c/b.jpg", (40, 60), "is for another b.jpg: of 60x40 px, and c/b.jpg has 40x60"),
-        ("a/b.jpg", (60, 40), "names a/b.jpg twice"),
+        ("c.jpg", (60, 40), "names c.jpg twice"),
     ):
         with pytest.raises(UserError, match=reason):
             decisions.of(name, *size)

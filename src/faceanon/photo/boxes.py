@@ -16,6 +16,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path, PurePath
 from typing import Any, Literal, get_args
 
@@ -116,7 +117,7 @@ class Decisions:
             if decided.frame is None:
                 matching.append(decided)
         if len(matching) != 1:
-            often = "as a film" if not matching else f"twice, as {matching[0].name} and {matching[1].name}"
+            often = "as a film" if not matching else "twice"
             raise UserError(f"{self.name} names {photo} {often}")
         return matching[0].boxes
 
@@ -141,13 +142,26 @@ class Decisions:
             frames[decided.frame] = frames.get(decided.frame, ()) + decided.boxes
         return frames
 
+    @cached_property
+    def _by_file(self) -> dict[str, list[DecidedPhoto]]:
+        """The photos by the last part of their names: a folder may have thousands."""
+        photos: dict[str, list[DecidedPhoto]] = {}
+        for decided in self.photos:
+            photos.setdefault(PurePath(decided.name).name, []).append(decided)
+        return photos
+
     def _about(self, name: str, width: int, height: int) -> list[DecidedPhoto]:
         parts = PurePath(name).parts
-        matching = []
-        for decided in self.photos:
+        matching: list[DecidedPhoto] = []
+        longest = 0
+        for decided in self._by_file.get(PurePath(name).name, ()):
             own = PurePath(decided.name).parts
-            # Names are relative to the folder that was looked through, which may lie elsewhere by now.
-            if parts[-len(own) :] == own:
+            # Names are relative to the folder that was looked through, which may lie elsewhere by now. Of `b.jpg` and
+            # `a/b.jpg` the longer one is meant by `photos/a/b.jpg`.
+            if parts[-len(own) :] == own and len(own) >= longest:
+                if len(own) > longest:
+                    matching = []
+                longest = len(own)
                 matching.append(decided)
         if not matching:
             raise UserError(f"{self.name} says nothing of {name}; write its boxes with --list-faces --write-boxes")

@@ -28,7 +28,7 @@ $(BIN)/python:
 
 $(STAMP): pyproject.toml constraints.txt | $(BIN)/python
 	@echo "[install] installing faceanon and its dependencies into $(VENV) (about 6 GB, a few minutes)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[train,dev,docs,web,onnx,judge]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[train,dev,docs,web,onnx,judge,c2pa]'
 	@touch $@
 	@echo "[install] done"
 

@@ -37,7 +37,7 @@ LICENCES = {
 }  # fmt: skip
 PROPRIETARY = {"LicenseRef-NVIDIA-Proprietary", "NVIDIA Proprietary Software"}  # CUDA's libraries, which torch brings
 # Packages whose metadata name no licence, and what stands in their archive or on their page.
-SILENT = {"insightface": "MIT", "cuda-toolkit": "NVIDIA Proprietary Software"}
+SILENT = {"insightface": "MIT", "pyrage": "MIT", "cuda-toolkit": "NVIDIA Proprietary Software"}
 
 
 @dataclass(frozen=True)

@@ -117,14 +117,14 @@ class User:
     Args:
         address: Of the page.
         number: Of the user; decides its own address and its picture.
-        work: Number of the function behind the button.
+        functions: Numbers of the functions that open photos and that anonymize them.
         until: When it gives up, in seconds of `time.monotonic`.
     """
 
-    def __init__(self, address: str, number: int, work: int, until: float) -> None:
+    def __init__(self, address: str, number: int, functions: tuple[int, int], until: float) -> None:
         self.address = address
         self.number = number
-        self.work = work
+        self.functions = functions
         self.until = until
         self.source = f"127.0.{1 + number // 250}.{2 + number % 250}"
         self.client = httpx.Client(
@@ -175,22 +175,47 @@ class User:
         self._ask(reply.json()[0], visit)
 
     def _ask(self, path: str, visit: Visit) -> None:
-        """Press the button for an uploaded file, and take what comes."""
+        """Open an uploaded file, say that the boxes are right, press the button, and take what comes."""
+        look, work = self.functions
         file = {"path": path, "meta": {"_type": "gradio.FileData"}}
-        body = {"data": [file, f"the password of user {self.number}", "stranger"], "fn_index": self.work}
+        opened = self._done(look, [[file], None], visit)
+        if opened is None:
+            return
+        boxes, line = opened[2], opened[8]
+        visit.line = str(line)
+        if boxes is None:
+            return
+        word = f"the password of user {self.number}"
+        answer = self._done(work, [word, "stranger", None, boxes, None, [], True], visit)
+        if answer is None:
+            return
+        picture, line = answer[:2]
+        visit.line = str(line)
+        if picture is not None:
+            reply = self.client.get(f"/file={picture['path']}")
+            with Image.open(io.BytesIO(reply.content)) as image:
+                visit.answer = np.asarray(image.convert("RGB"))
+
+    def _done(self, function: int, data: list[Any], visit: Visit) -> list[Any] | None:
+        """What a function of the page gives; None where it refuses, which the visit then says."""
+        body = {"data": data, "fn_index": function, "session_hash": self.session}
         while time.monotonic() < self.until:
-            reply = self.client.post("/queue/join", json={**body, "session_hash": self.session})
+            reply = self.client.post("/queue/join", json=body)
             if reply.status_code == 200:
                 break
             visit.line = f"{reply.status_code} {reply.text:.80}"
             if reply.status_code != 503:
-                return
+                return None
             visit.waits += 1
             time.sleep(random.uniform(0.5, 2))
         for message in self._messages():
             if message["msg"] == "process_completed":
-                self._take(message, visit)
-                return
+                if message["success"]:
+                    given: list[Any] = message["output"]["data"]
+                    return given
+                visit.line = f"refused: {message['output'].get('error')}"
+                return None
+        return None
 
     def _messages(self) -> Iterator[dict[str, Any]]:
         with self.client.stream("GET", "/queue/data", params={"session_hash": self.session}) as stream:
@@ -199,17 +224,6 @@ class User:
                     return
                 if line.startswith("data:"):
                     yield json.loads(line[5:])
-
-    def _take(self, message: dict[str, Any], visit: Visit) -> None:
-        if not message["success"]:
-            visit.line = f"refused: {message['output'].get('error')}"
-            return
-        picture, line = message["output"]["data"][:2]
-        visit.line = str(line)
-        if picture is not None:
-            reply = self.client.get(f"/file={picture['path']}")
-            with Image.open(io.BytesIO(reply.content)) as opened:
-                visit.answer = np.asarray(opened.convert("RGB"))
 
     def _break_off(self, photo: bytes) -> None:
         """Begin an upload, send half of it, and hang up."""
@@ -293,14 +307,19 @@ def serve(scratch: Path, words: list[str]) -> tuple[subprocess.Popen[str], str]:
     return process, said.split("is at ")[1].split()[0]
 
 
-def work_of(address: str) -> int:
-    """Number of the function behind the button `Anonymize`: the first with a picture, a password and a method."""
+def functions_of(address: str) -> tuple[int, int]:
+    """Numbers of the functions that open photos and that anonymize them, by what they take."""
     config = httpx.get(f"{address.rstrip('/')}/config", timeout=60).json()
     kinds = {part["id"]: part["type"] for part in config["components"]}
+    numbers = {}
     for number, function in enumerate(config["dependencies"]):
-        if [kinds[part] for part in function["inputs"]] == ["image", "textbox", "radio"]:
-            return int(function.get("id", number))
-    sys.exit("the page has no function that anonymizes")
+        taken = tuple(kinds[part] for part in function["inputs"])
+        numbers[taken] = int(function.get("id", number))
+    try:
+        left = ("image_annotator", "image_annotator", "checkboxgroup", "checkbox")
+        return numbers["file", "state"], numbers[("textbox", "radio", "state", *left)]
+    except KeyError:
+        sys.exit("the page has no function that anonymizes")
 
 
 def main() -> int:
@@ -317,15 +336,15 @@ def main() -> int:
         try:
             before = memory.now()
             memory.start()
-            work = work_of(address)
+            functions = functions_of(address)
             until = time.monotonic() + options.seconds
             start = time.monotonic()
-            users = [User(address, number, work, until) for number in range(options.users)]
+            users = [User(address, number, functions, until) for number in range(options.users)]
             with ThreadPoolExecutor(options.users) as pool:
                 jobs = [pool.submit(user.visit, KINDS[user.number % len(KINDS)]) for user in users]
                 visits = [job.result() for job in jobs]
             seconds = time.monotonic() - start
-            last = User(address, options.users, work, time.monotonic() + 120).visit("ordinary")
+            last = User(address, options.users, functions, time.monotonic() + 120).visit("ordinary")
             faults = check([*visits, last])
             after = memory.now()
             # A finished upload has a folder of its own; a file beside these folders is what is left of another.

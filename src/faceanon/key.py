@@ -248,6 +248,17 @@ class Secret:
         both = np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1)
         return both.reshape(-1)[:count].astype(np.float32).reshape(shape)
 
+    def after(self, number: int) -> Secret:
+        """The secret that chooses a stranger when `number` of this one's are passed over; itself for 0.
+
+        Examples:
+            >>> from faceanon.key import Secret
+            >>> secret = Secret.random(0)
+            >>> secret.after(0) == secret, secret.after(1) == secret, secret.after(1) == secret.after(1)
+            (True, False, True)
+        """
+        return Secret(self.stream(f"faceanon/stranger/{number}", MASTER_BYTES)) if number else self
+
     def __eq__(self, other: object) -> bool:
         # `compare_digest` takes as long wherever two keys differ.
         return isinstance(other, Secret) and hmac.compare_digest(self._master, other._master)

@@ -1,10 +1,12 @@
-"""Where the shipped configs and weights lie, in a checkout and in an installed wheel."""
+"""Where the shipped configs and weights lie, in a checkout and in an installed wheel; and which files are films."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from faceanon.errors import UserError
+
+FILMS = frozenset({".avi", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".mts", ".ts", ".webm", ".wmv"})
 
 
 def data_root() -> Path:
@@ -33,3 +35,9 @@ def configs() -> Path:
 def checkpoints() -> Path:
     """Folder of the shipped weights."""
     return data_root() / "checkpoints"
+
+
+def is_video(path: str | Path) -> bool:
+    """Whether the file is a video, by its ending."""
+    # A folder may have such a name too.
+    return Path(path).suffix.lower() in FILMS and not Path(path).is_dir()

@@ -162,7 +162,7 @@ def test_list_faces_names_what_it_does_not_look_at(tmp_path, capsys):
     write(tmp_path / "a.png")
     write(tmp_path / "b.mp4", b"film")
     assert main(["anonymize", str(tmp_path), "--list-faces", "--aligned"]) == 3
-    assert f"skipped: {tmp_path / 'b.mp4'}: --list-faces looks at photos only" in capsys.readouterr().out
+    assert f"skipped: {tmp_path / 'b.mp4'}: --aligned is for photos only" in capsys.readouterr().out
 
 
 def test_names_that_differ_in_their_endings_alone_keep_them(tmp_path, capsys):

@@ -325,7 +325,7 @@ def test_what_needs_torch_says_what_to_install(tmp_path, monkeypatch, words):
 def test_a_model_that_the_graphs_do_not_fit_runs_on_torch_and_says_so(tmp_path, monkeypatch, capsys):
     monkeypatch.delenv("FACEANON_ENGINE", raising=False)
 
-    def unfit(self, path):
+    def unfit(self, path, provider):
         raise UnfitError("weights has another layout than the graph of the flow that ships")
 
     monkeypatch.setattr(LightPersona, "__init__", unfit)
@@ -386,7 +386,9 @@ def test_torch_says_the_same_of_the_processor():
 
 def files(engine=None):
     """What `faceanon anonymize in.png out.png` types."""
-    return _files.FileOptions("in.png", "out.png", None, "cpu", engine, False, None, "png", None, 1, 1, None, "skip")
+    return _files.FileOptions(
+        "in.png", "out.png", None, "cpu", engine, None, False, None, "png", None, 1, 1, None, "skip"
+    )
 
 
 def test_layouts_are_small_and_plain():

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from faceanon.errors import UserError
 from faceanon.light.processor import has_bfloat16
+from faceanon.light.providers import PROVIDERS
 
 if TYPE_CHECKING:
     from faceanon.pipeline.photo import Pipeline
@@ -42,6 +43,10 @@ class ModelOptions(Protocol):
         """`light` (onnxruntime), `torch`, or `auto`; None for what the environment says, else `auto`."""
 
     @property
+    def provider(self) -> str | None:
+        """What of onnxruntime computes; None: the CPU, if it is onnxruntime that runs the model."""
+
+    @property
     def shared(self) -> bool:
         """Whether several processes work at once."""
 
@@ -56,6 +61,7 @@ class FileOptions:
         model: Folder, shipped name or .ckpt; None for the model that ships.
         device: Where it computes.
         engine: `light` (onnxruntime), `torch`, or `auto`; None for what the environment says, else `auto`.
+        provider: What of onnxruntime computes; None: the CPU, if it is onnxruntime that runs the model.
         overwrite: Whether outputs may exist.
         quality: Of JPEG and WebP; None for the usual one.
         format: Ending of the pictures that a folder gets.
@@ -74,6 +80,7 @@ class FileOptions:
     model: str | None
     device: str
     engine: str | None
+    provider: str | None
     overwrite: bool
     quality: int | None
     format: str
@@ -131,10 +138,7 @@ def add_file_arguments(parser: argparse.ArgumentParser, what: str, output_needed
         "--format", choices=FORMATS, metavar="TYPE", help=f"of a folder's pictures: {', '.join(FORMATS)} (default: png)"
     )
     parser.add_argument(
-        "--quality",
-        type=int,
-        metavar="1-100",
-        help="of JPEG (default: 95) and WebP (exact); less recovers less",
+        "--quality", type=int, metavar="1-100", help="JPEG (default: 95), WebP (exact); less recovers less"
     )
 
 
@@ -147,6 +151,7 @@ def add_rare_file_arguments(group: argparse._ArgumentGroup) -> None:
         help=f"light (onnxruntime, starts at once), torch (sooner done with {MANY} photos and more), or auto "
         f"(default: {ENGINE_VARIABLE}, else auto)",
     )
+    group.add_argument("--provider", metavar="NAME", help=f"onnxruntime on {', '.join(PROVIDERS)}")
     group.add_argument("--workers", type=int, metavar="N", help="threads of a folder (default: the cores, 2 to 8)")
     group.add_argument(
         "--devices", type=int, default=1, metavar="N", help="processes that share a folder, a GPU each (default: 1)"
@@ -204,12 +209,14 @@ def load_pipeline(files: ModelOptions, torch_for: str | None = None, photos: int
         # `_why_torch` answers None only where there is a folder.
         assert folder is not None
         try:
-            return Pipeline(LightPersona(folder))
+            return Pipeline(LightPersona(folder, files.provider or "cpu"))
         except UnfitError as error:
             # What the card does not tell: the weights or the bundle are not those that the shipped graphs are for.
             reason = str(error)
             if engine == "auto" and torch_installed():
                 print(f"faceanon: {reason}; torch runs it, which takes longer to start", file=sys.stderr)
+    if files.provider is not None:
+        raise UserError(f"--provider is for onnxruntime, but {reason}; leave one of them away")
     if engine == "light":
         raise UserError(f"--engine light does not fit: {reason}; give --engine torch")
     if not torch_installed():
@@ -241,6 +248,8 @@ def _model(files: ModelOptions) -> str:
 
 
 def _engine(files: ModelOptions) -> str:
+    if files.provider is not None and files.engine != "torch":
+        return "light"
     engine = files.engine or os.environ.get(ENGINE_VARIABLE) or "auto"
     if engine not in ENGINES:
         raise UserError(f"{ENGINE_VARIABLE} is {engine!r:.40}; set it to {', '.join(ENGINES)}, or to nothing")

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from faceanon.commands._files import check_target
-from faceanon.commands._video import SUFFIXES as FILMS
 from faceanon.errors import UserError
+from faceanon.paths import FILMS
 
 if TYPE_CHECKING:
     from faceanon.pipeline.many.folder import Job

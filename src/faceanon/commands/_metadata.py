@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from faceanon.errors import UserError
+
+if TYPE_CHECKING:
+    from faceanon.photo.c2pa import Credentials
 
 # Under any password, since a mark would tell strangers from the faces that were there.
 UNMARKED = "with --deniable no result has a mark, whichever faces it shows"
@@ -18,11 +24,13 @@ class MetadataOptions:
         sidecar: Whether the recovery data go into a file beside it.
         mark: Whether it says that trained algorithms made a part of it.
         keep_metadata: Kinds of the original's metadata that stay, with commas between; None: none.
+        c2pa: Files of the certificates and the key that sign it; None: it is not signed.
     """
 
     sidecar: bool
     mark: bool
     keep_metadata: str | None
+    c2pa: list[Path] | None
 
     @property
     def kinds(self) -> frozenset[str]:
@@ -34,6 +42,15 @@ class MetadataOptions:
         from faceanon.photo.exif import kinds_of
 
         return kinds_of(self.keep_metadata)
+
+    @cached_property
+    def credentials(self) -> Credentials | None:
+        """What signs the result, if anything does; raises as `read_credentials` does."""
+        if self.c2pa is None:
+            return None
+        from faceanon.photo.c2pa import read_credentials
+
+        return read_credentials(*self.c2pa)
 
     def check(self, film: bool) -> None:
         """Refuse what was typed wrongly.

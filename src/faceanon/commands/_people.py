@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from faceanon.commands._files import DEFAULT_MODEL
-from faceanon.commands._video import is_video
 from faceanon.errors import UserError
-from faceanon.paths import checkpoints
+from faceanon.paths import checkpoints, is_video
 
 if TYPE_CHECKING:
     from faceanon.photo.people import Likeness, People
@@ -82,7 +81,7 @@ def add_rare_people_arguments(group: argparse._ArgumentGroup) -> None:
         "--likeness",
         type=float,
         metavar="COSINE",
-        help="above which two faces are one person's (default: one stranger in 100 passes)",
+        help="of faces of one person (default: the model's own)",
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,15 +16,18 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from faceanon.commands._files import FileOptions, check_target
 from faceanon.commands._metadata import UNMARKED, MetadataOptions
 from faceanon.errors import UserError
+from faceanon.paths import is_video
 
 if TYPE_CHECKING:
+    from faceanon.photo.boxes import DecidedPhoto
     from faceanon.pipeline.many.folder import FilmOutcome, MakeFilm, Told
     from faceanon.pipeline.photo import Pipeline
     from faceanon.pipeline.video.anonymize import VideoOptions, VideoOutcome
+    from faceanon.pipeline.video.staying import Stay
+    from faceanon.pipeline.video.tracks import Track, TrackOptions
     from faceanon.pipeline.video.writer import Quality
     from faceanon.sealed.openers import Openers
 
-SUFFIXES = frozenset({".avi", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".mts", ".ts", ".webm", ".wmv"})
 OUTPUTS = frozenset({".mkv", ".mov", ".mp4"})
 # What fits one kind of file only, and its value where nothing was typed: argparse's own defaults would not tell whether
 # something was, and an option without an effect is a mistake worth a line.
@@ -40,7 +43,6 @@ VIDEOS_ONLY: dict[str, Any] = {
 EVERY_HELP = "look for faces on every Nth frame of a video (default: 8 times a second, oftener where they move fast)"
 ONLY_BETWEEN = "only between {:g} s and {:g} s are faces hidden; in all other frames they are shown"
 PHOTOS_ONLY: dict[str, Any] = {
-    "list_faces": False,
     "aligned": False,
     "small_faces": "blur",
     "quality": None,
@@ -99,12 +101,6 @@ class FollowOptions:
         start, stop = self.between
         if start >= stop:
             raise UserError(f"--between ends at {stop:g} s and begins at {start:g} s; give the earlier time first")
-
-
-def is_video(path: str | Path) -> bool:
-    """Whether the file is a video, by its ending."""
-    # A folder may have such a name too.
-    return Path(path).suffix.lower() in SUFFIXES and not Path(path).is_dir()
 
 
 def has_videos(folder: Path) -> bool:
@@ -212,21 +208,30 @@ def quality_of(options: QualityOptions) -> Quality:
 
 def _options(quality: QualityOptions, follow: FollowOptions, metadata: MetadataOptions) -> VideoOptions:
     from faceanon.pipeline.video.anonymize import VideoOptions
-    from faceanon.pipeline.video.tracks import TrackOptions
 
-    span = None
-    if follow.between is not None:
-        start, stop = follow.between
-        span = start, stop
     return VideoOptions(
-        TrackOptions(follow.every, follow.max_gap),
+        _tracking(follow),
         quality_of(quality),
         follow.strict,
         metadata.sidecar,
-        span=span,
+        span=_span(follow),
         mark=metadata.mark,
         keep=metadata.kinds,
+        credentials=metadata.credentials,
     )
+
+
+def _tracking(follow: FollowOptions) -> TrackOptions:
+    from faceanon.pipeline.video.tracks import TrackOptions
+
+    return TrackOptions(follow.every, follow.max_gap)
+
+
+def _span(follow: FollowOptions) -> tuple[float, float] | None:
+    if follow.between is None:
+        return None
+    start, stop = follow.between
+    return start, stop
 
 
 def seconds(text: str) -> float:
@@ -243,6 +248,28 @@ def seconds(text: str) -> float:
             raise ValueError(text)
         total = 60 * total + value
     return total
+
+
+def list_followed(film: Path, name: str, follow: FollowOptions, pipeline: Pipeline) -> tuple[DecidedPhoto, ...]:
+    """Say who is in a film, and give the boxes of everybody.
+
+    Args:
+        film: The film.
+        name: Of it, for the boxes.
+        follow: How faces are followed.
+        pipeline: With the detector.
+    """
+    from faceanon.pipeline.video.anonymize import VideoOptions
+    from faceanon.pipeline.video.anonymize import follow as followed_in
+    from faceanon.pipeline.video.decided import decided_film
+    from faceanon.pipeline.video.frames import read_info
+
+    info = read_info(film)
+    with _progress() as told:
+        found = followed_in(pipeline, film, info, VideoOptions(_tracking(follow), span=_span(follow)), told)
+    for line in who(found.tracks, found.stays, found.unmet):
+        _say(f"  {line}")
+    return decided_film(name, info, found.tracks)
 
 
 def anonymize_one(
@@ -338,23 +365,12 @@ def recover_one(
 
 def summary(outcome: VideoOutcome, target: Path) -> Iterator[str]:
     """What was done to a video, in lines."""
-    from faceanon.pipeline.video.anonymize import describe_missing
-
-    for stay in outcome.stays:
-        who = f"like {stay.name}, {stay.likeness:.2f}" if stay.name else f"like nobody selected, {stay.likeness:.2f}"
-        yield f"face {stay.track} stays: shown in {stay.shown} of {stay.frames} frame(s) ({who})"
-    for name in outcome.unmet:
-        yield f"note: nobody in the film is like {name}"
-    hidden = [report for report in outcome.tracks if report.track.segments]
-    for report in hidden:
-        track = report.track
-        first = track.segments[0].start
-        last = track.segments[-1].stop - 1
-        figure = "" if report.flicker is None else f", flicker {report.flicker:.2f}"
-        yield f"face {track.number}: {track.covered} frame(s), {first} to {last}, seen in {len(track.seen)}{figure}"
+    flicker = {}
+    for report in outcome.tracks:
+        if report.flicker is not None:
+            flicker[report.track.number] = report.flicker
     tracks = tuple(report.track for report in outcome.tracks)
-    if any(track.missing for track in tracks):
-        yield f"warning: {describe_missing(tracks)}; look there, or raise --max-gap"
+    yield from who(tracks, outcome.stays, outcome.unmet, flicker)
     if outcome.recovery is not None:
         before, after = outcome.recovery
         # Compression can come out ahead by a hair, and a negative loss would read as a mistake.
@@ -364,7 +380,41 @@ def summary(outcome: VideoOutcome, target: Path) -> Iterator[str]:
         yield f"not copied: {', '.join(outcome.dropped)}"
     if outcome.sidecar is not None:
         yield f"recovery needs {outcome.sidecar} beside the video"
-    yield f"anonymized {len(hidden)} face(s) in {outcome.frames} frame(s) -> {target}"
+    hidden = sum(bool(track.segments) for track in tracks)
+    yield f"anonymized {hidden} face(s) in {outcome.frames} frame(s) -> {target}"
+
+
+def who(
+    tracks: tuple[Track, ...], stays: Sequence[Stay], unmet: Sequence[str], flicker: Mapping[int, float] | None = None
+) -> Iterator[str]:
+    """Who is in a film and who of them stays, in lines.
+
+    Args:
+        tracks: Everybody.
+        stays: Who stays.
+        unmet: Names of the reference photos that nobody was like.
+        flicker: Of the drawn faces, by the track's number, where they were drawn.
+    """
+    from faceanon.pipeline.video.anonymize import describe_missing
+
+    for stay in stays:
+        why = f"as {stay.name} says"
+        if stay.likeness is not None:
+            why = f"like {stay.name or 'nobody selected'}, {stay.likeness:.2f}"
+        yield f"face {stay.track} stays: shown in {stay.shown} of {stay.frames} frame(s) ({why})"
+    for name in unmet:
+        yield f"note: nobody in the film is like {name}"
+    for track in tracks:
+        if not track.segments:
+            continue
+        first = track.segments[0].start
+        last = track.segments[-1].stop - 1
+        line = f"face {track.number}: {track.covered} frame(s), {first} to {last}, seen in {len(track.seen)}"
+        if flicker and track.number in flicker:
+            line += f", flicker {flicker[track.number]:.2f}"
+        yield line
+    if any(track.missing for track in tracks):
+        yield f"warning: {describe_missing(tracks)}; look there, or raise --max-gap"
 
 
 def _say(line: str) -> None:

@@ -47,14 +47,16 @@ from faceanon.commands._video import (
     anonymize_one,
     check_video,
     film_anonymizer,
-    is_video,
+    list_followed,
     settled,
 )
 from faceanon.errors import UserError
+from faceanon.paths import is_video
 
 if TYPE_CHECKING:
     from faceanon.commands._folder import Plan
     from faceanon.key import KdfParameters
+    from faceanon.photo.boxes import DecidedPhoto
     from faceanon.photo.detect import Detector
     from faceanon.photo.policy import Policy
     from faceanon.pipeline.photo import Pipeline
@@ -82,6 +84,9 @@ class AnonymizeOptions:
         small_faces: What hides faces that the model cannot be applied to.
         list_faces: Whether faces are numbered and nothing is written.
         detector: Name or file of the detector; None for the model's own.
+        threshold: Least score of a face; None for the detector's own rule.
+        boxes: File that says which faces there are and what is done to each; None: they are looked for.
+        write_boxes: Such a file, to be written.
         face_size: Largest side at which faces are cropped for the model, in pixels; None for what the model has.
     """
 
@@ -101,6 +106,9 @@ class AnonymizeOptions:
     small_faces: Literal["blur", "pixelate", "mask", "refuse"]
     list_faces: bool
     detector: str | None
+    threshold: float | None
+    boxes: Path | None
+    write_boxes: Path | None
     face_size: int | None
 
     @classmethod
@@ -143,6 +151,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--no-mark", dest="mark", action="store_false", help="leave the mark out")
     parser.add_argument(
+        "--c2pa", nargs=2, type=Path, metavar=("CERTS", "KEY"), help="sign the result; both are PEM files"
+    )
+    parser.add_argument(
         "--vault",
         action="store_true",
         help="keep the original faces, encrypted, for recover --exact; a wrong password then shows itself",
@@ -163,9 +174,13 @@ def _add_face_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--same-stranger",
         action="store_true",
-        help="of a folder: give a person the same stranger in each photo; results then tell which show one person",
+        help="one stranger for each person of a folder",
     )
     group.add_argument("--list-faces", action="store_true", help="number the faces and say what would be done; no OUT")
+    group.add_argument(
+        "--write-boxes", type=Path, metavar="FILE", help="with --list-faces: write them, to be corrected"
+    )
+    group.add_argument("--boxes", type=Path, metavar="FILE", help="hide what this file says; look for no faces")
     add_people_arguments(group)
     group.add_argument(
         "--min-face",
@@ -178,8 +193,7 @@ def _add_face_arguments(parser: argparse.ArgumentParser) -> None:
         "--small-faces",
         choices=("blur", "pixelate", "mask", "refuse"),
         metavar="HOW",
-        help="what hides faces for good that the model cannot be applied to: blur, pixelate, mask; or refuse such "
-        "photos (default: blur)",
+        help="of faces unfit for the model: blur, pixelate, mask, refuse",
     )
     group.add_argument(
         "--no-redraw",
@@ -203,7 +217,7 @@ def _add_rare_arguments(parser: argparse.ArgumentParser) -> None:
         "--face-size",
         type=int,
         metavar="PX",
-        help="give faces to the model at this size at most: softer, sooner done (default: up to 256 px)",
+        help="size of the faces for the model at most: sooner done",
     )
     add_rare_people_arguments(group)
     group.add_argument(
@@ -211,6 +225,7 @@ def _add_rare_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="yunet, mtcnn, or an SCRFD file (default: yunet)",
     )
+    group.add_argument("--threshold", type=float, metavar="SCORE", help="least score of a face, above 0 to 1")
     add_rare_video_arguments(group, follow=True)
 
 
@@ -226,6 +241,7 @@ def run(args: argparse.Namespace) -> int:
         raise UserError("name OUT, the file or folder to write; or give --list-faces to write nothing")
     if options.aligned and options.detector is not None:
         raise UserError("--aligned looks for no faces; leave --detector away")
+    _check_boxes(options)
     if options.same_stranger and (options.list_faces or not files.source.is_dir()):
         raise UserError("--same-stranger is for a folder of photos that is to be anonymized; leave it away")
     options.metadata.check(film=is_video(files.input))
@@ -243,16 +259,39 @@ def run(args: argparse.Namespace) -> int:
     quiet_pictures()
     one_core_for_numpy()
     policy = _policy(options)
-    if is_video(files.input):
-        return _video(options, policy)
     if options.list_faces:
         return _list_faces(options, policy)
+    if is_video(files.input):
+        return _video(options, policy)
     return _photos(options, policy)
 
 
+def _check_boxes(options: AnonymizeOptions) -> None:
+    given = {"--boxes": options.boxes, "--threshold": options.threshold, "--write-boxes": options.write_boxes}
+    for option, value in given.items():
+        if value is not None and options.aligned:
+            raise UserError(f"--aligned looks for no faces; leave {option} away")
+    if options.boxes is not None:
+        from faceanon.photo.boxes import read_decisions
+
+        read_decisions(options.boxes)  # says at once if it is no such file
+    if options.boxes is not None and (options.threshold, options.detector, options.write_boxes) != (None, None, None):
+        raise UserError("--boxes looks for no faces; leave --detector, --threshold and --write-boxes away")
+    if options.write_boxes is not None and not options.list_faces:
+        raise UserError("--write-boxes writes what --list-faces finds; give it too, and then the file by --boxes")
+    if options.write_boxes is not None and options.write_boxes.exists() and not options.files.overwrite:
+        raise UserError(f"{options.write_boxes} exists already; add --overwrite to replace it")
+    if options.threshold is not None and not 0 < options.threshold <= 1:
+        raise UserError(f"--threshold is a number above 0, up to 1, not {options.threshold:g}")
+
+
 def _video(options: AnonymizeOptions, policy: Policy) -> int:
+    from faceanon.pipeline.video.mark import holds_mark
+
     check_shares(options.files, options.seal.source, folder=False)
     paths = check_video(options.files)
+    if options.metadata.credentials is not None and not holds_mark(paths[1]):
+        raise UserError(f"{paths[1]}: C2PA does not sign this kind of film; write .mp4 or .mov, or leave --c2pa away")
     openers = sealing(options.seal)
     pipeline = _pipeline(options, policy)
     return anonymize_one(options.video, options.follow, options.metadata, paths, pipeline, openers)
@@ -265,7 +304,9 @@ def _photos(options: AnonymizeOptions, policy: Policy) -> int:
     files = options.files
     metadata = options.metadata
     carry = options.carry == "pixels"
-    output = Output(files.quality, metadata.sidecar, options.vault, carry, metadata.mark, metadata.kinds)
+    output = Output(
+        files.quality, metadata.sidecar, options.vault, carry, metadata.mark, metadata.kinds, metadata.credentials
+    )
     whole = plan(files.source, files.target, files.overwrite, f".{files.format}")
     # A format that cannot hold what was asked for is refused before a password is asked for.
     for _, target in whole.jobs:
@@ -304,7 +345,10 @@ def _leave_films(options: AnonymizeOptions, whole: Plan) -> None:
 
 def _settings(options: AnonymizeOptions) -> dict[str, Any]:
     """What decides the results."""
+    from faceanon.files import sha256, short_name
+
     select, exclude = options.choices()
+    credentials = options.metadata.credentials
     return {
         "aligned": options.aligned,
         "min_face": options.min_face,
@@ -313,9 +357,12 @@ def _settings(options: AnonymizeOptions) -> dict[str, Any]:
         "sidecar": options.metadata.sidecar,
         "mark": options.metadata.mark,
         "keep_metadata": sorted(options.metadata.kinds),
+        "c2pa": None if credentials is None else short_name(credentials.chain.decode()),
         "command": "anonymize",
         "quality": options.files.quality,
         "detector": options.detector,
+        "threshold": options.threshold,
+        "boxes": None if options.boxes is None else sha256(options.boxes),
         "vault": options.vault,
         "same_stranger": options.same_stranger,
         "likeness": options.people.likeness,
@@ -336,20 +383,22 @@ def _policy(options: AnonymizeOptions) -> Policy:
     return Policy(options.min_face, options.small_faces, select.numbers, exclude.numbers or frozenset())
 
 
-def _detector(name: str, min_face: float, device: str) -> Detector:
+def _detector(name: str, min_face: float, device: str, threshold: float | None = None) -> Detector:
     """The detector that `--detector` names, for faces of `min_face` px and more."""
     from faceanon.photo.detect import shipped_detector
 
     if name in ("mtcnn", "yunet"):
-        return shipped_detector(name, min_face, device)
+        return shipped_detector(name, min_face, device, threshold)
     if not Path(name).exists():
         raise UserError(f"no detector {name!r}: give yunet, mtcnn, or the file of an SCRFD network")
     from faceanon.photo.scrfd import ScrfdDetector
 
-    return ScrfdDetector(name, min_face, device)
+    return ScrfdDetector(name, min_face, device, 0.5 if threshold is None else threshold)
 
 
 def _pipeline(options: AnonymizeOptions, policy: Policy, photos: int = 1) -> Pipeline:
+    from faceanon.photo.boxes import read_decisions
+
     files = options.files
     select, exclude = options.choices()
     torch_for = None if options.detector in (None, "yunet") else f"--detector {options.detector}"
@@ -361,14 +410,18 @@ def _pipeline(options: AnonymizeOptions, policy: Policy, photos: int = 1) -> Pip
     if options.face_size is not None:
         pipeline.largest = options.face_size
         _ = pipeline.sizes  # says at once if there is no such size
-    if options.detector is not None:
-        pipeline.detector = _detector(options.detector, policy.searched, files.device)
+    if options.detector is not None or options.threshold is not None:
+        name = options.detector or "yunet"
+        pipeline.detector = _detector(name, policy.searched, files.device, options.threshold)
+    if options.boxes is not None:
+        pipeline.boxes = read_decisions(options.boxes)
     # After the detector was chosen: it looks for the face in the reference photos too.
     pipeline.people = people_of(select, exclude, options.people.likeness, files.model, pipeline)
     return pipeline
 
 
 def _list_faces(options: AnonymizeOptions, policy: Policy) -> int:
+    from faceanon.photo.boxes import Decisions, decided_photo
     from faceanon.photo.file import load_photo
 
     files = options.files
@@ -379,31 +432,44 @@ def _list_faces(options: AnonymizeOptions, policy: Policy) -> int:
         raise UserError("--list-faces writes nothing, in one process; leave --csv, --devices and --nodes away")
     if not source.exists():
         raise UserError(f"no such file or folder: {source}")
-    photos = [source]
+    paths = [source]
     left: dict[Path, str] = {}
     if source.is_dir():
         contents = look_into(source)
-        photos = contents.photos
+        paths = [*contents.photos, *contents.films]
         left = contents.left
-        if not photos:
+        if not paths:
             raise UserError(f"no pictures in {source}; name a folder with some")
-        for film in contents.films:
-            left[film] = "--list-faces looks at photos only"
-    pipeline = _pipeline(options, policy)
+    pipeline = _pipeline(options, policy, MANY if source.is_dir() else 1)
     shown = 0
-    for photo in photos:
+    decided: list[DecidedPhoto] = []
+    for path in paths:
+        name = path.relative_to(source).as_posix() if source.is_dir() else path.name
         try:
-            faces = pipeline.faces(load_photo(photo), options.aligned)
+            if is_video(str(path)):
+                if options.aligned:
+                    raise UserError("--aligned is for photos only")
+                print(path)
+                decided += list_followed(path, name, options.follow, pipeline)
+                shown += 1
+                continue
+            photo = load_photo(path)
+            faces = pipeline.faces(photo, options.aligned)
         except UserError as error:
             if not source.is_dir() or files.on_error == "stop":
                 raise
-            left[photo] = str(error)
+            left[path] = str(error)
             continue
         shown += 1
-        print(photo)
+        print(path)
         for face in faces:
             print(f"  {face.describe()}")
-    if shown and not options.aligned:
+        height, width = photo.pixels.shape[:2]
+        decided.append(decided_photo(name, width, height, faces))
+    if options.write_boxes is not None and decided:
+        Decisions(tuple(decided)).write(options.write_boxes)
+        print(f"written: {options.write_boxes}")
+    if shown and not options.aligned and options.boxes is None:
         print(f"Faces below {policy.searched:g} px of the photo were not looked for.")
     for path, why in left.items():
         print(f"skipped: {path}: {why}")

@@ -23,6 +23,7 @@ from pathlib import Path
 
 from faceanon import __version__
 from faceanon.errors import UserError
+from faceanon.light.providers import BUILDS
 
 NEEDED = {
     "numpy": "everything",
@@ -38,7 +39,7 @@ NEEDED = {
     "opencv-python": "face detection in photographs",
     "rich": "progress and tables",
     "av": "videos",
-    "scipy": "faces followed through videos",
+    "lapx": "faces followed through videos",
     "threadpoolctl": "threads that leave each other their cores",
 }
 OPTIONAL = {
@@ -50,10 +51,12 @@ OPTIONAL = {
     "lz4": "weights of that detector",
     "joblib": "weights of that detector",
     "keyring": "--password-keyring: passwords from the system's keyring (pip install 'faceanon[keyring]')",
+    "c2pa-python": "--c2pa: signed results (pip install 'faceanon[c2pa]')",
     "insightface": "--detector: SCRFD face detection, and recognisers to judge with",
     "dlib-bin": "dlib's recogniser, the judge of photographs (pip install 'faceanon[judge]')",
     "onnxscript": "export --onnx (pip install 'faceanon[onnx]')",
     "gradio": "faceanon web: the web page (pip install 'faceanon[web]')",
+    "gradio_image_annotation": "faceanon web: boxes on a photo",
     "zxcvbn": "faceanon web: how strong a password is",
     "wandb": "logging of training runs",
     "timm": "bundles whose encoders stand on timm trunks",
@@ -146,9 +149,10 @@ def _report() -> int:
 
 
 def examine() -> Iterator[DoctorFinding]:
-    """All findings; only torch and Pillow are imported, and only where they are there."""
+    """All findings; only torch, onnxruntime and Pillow are imported, and only where they are there."""
     for name, use in NEEDED.items():
-        yield DoctorFinding("packages", name, _version(name), use, needed=True)
+        builds = (name, *BUILDS.values()) if name == "onnxruntime" else (name,)
+        yield DoctorFinding("packages", name, " ".join(filter(None, map(_version, builds))), use, needed=True)
     for name, use in OPTIONAL.items():
         yield DoctorFinding("optional packages", name, _version(name), use)
     yield from _codecs()
@@ -174,6 +178,11 @@ def _codecs() -> Iterator[DoctorFinding]:
 
 
 def _devices() -> Iterator[DoctorFinding]:
+    # That it is missing was said among the packages.
+    if importlib.util.find_spec("onnxruntime") is not None:
+        import onnxruntime
+
+        yield DoctorFinding("devices", "--provider", ", ".join(onnxruntime.get_available_providers()), "")
     if importlib.util.find_spec("torch") is None:
         return
     import torch

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING
 
 from faceanon.commands._run import quiet_pictures
 from faceanon.commands._typed import typed
-from faceanon.commands._video import is_video
 from faceanon.errors import UserError
+from faceanon.paths import is_video
 
 if TYPE_CHECKING:
     from faceanon.key import KdfParameters
@@ -86,6 +86,7 @@ def _shown(path: Path, as_json: bool) -> str:
 
 
 def _shown_video(path: Path, as_json: bool) -> str:
+    from faceanon.photo.c2pa import described
     from faceanon.pipeline.video.mark import is_marked
     from faceanon.pipeline.video.record import record_of
 
@@ -100,6 +101,8 @@ def _shown_video(path: Path, as_json: bool) -> str:
     }
     if path.is_file() and is_marked(path):
         rows["mark"] = MARKED
+    if path.is_file():
+        rows |= described(path)
     if record.body is not None:
         rows["sealed codes"] = f"{record.body.size} bytes, encrypted: what recovery needs in addition to the key"
     return "\n".join(_lines(str(path), rows))
@@ -137,6 +140,7 @@ def _text(path: Path, manifest: Manifest, where: str, vault: int | None) -> str:
 
 def _metadata(path: Path) -> dict[str, str]:
     """What a picture says to everybody, beside the recovery data; nothing of a file of recovery data."""
+    from faceanon.photo.c2pa import described
     from faceanon.photo.decode import opened
     from faceanon.photo.exif import kinds_in
     from faceanon.photo.mark import is_marked
@@ -150,7 +154,7 @@ def _metadata(path: Path) -> dict[str, str]:
             rows["mark"] = MARKED
         if kinds := kinds_in(image):
             rows["metadata"] = f"{', '.join(kinds)} of the original"
-    return rows
+    return rows | described(path)
 
 
 def _common(manifest: Manifest, where: str) -> dict[str, str]:

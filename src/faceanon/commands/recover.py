@@ -49,11 +49,11 @@ from faceanon.commands._video import (
     add_video_arguments,
     check_video,
     film_recoverer,
-    is_video,
     recover_one,
     settled,
 )
 from faceanon.errors import UserError
+from faceanon.paths import is_video
 
 if TYPE_CHECKING:
     from faceanon.key import KdfParameters

@@ -34,8 +34,8 @@ from faceanon.commands._openers import (
 from faceanon.commands._run import LEFT_OUT, quiet_pictures
 from faceanon.commands._secret import PasswordOptions, add_password_arguments, from_terminal, password_of
 from faceanon.commands._typed import typed
-from faceanon.commands._video import is_video
 from faceanon.errors import NoRoomError, UserError
+from faceanon.paths import is_video
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -207,14 +207,12 @@ def _work(jobs: list[Job], old: Openers, new: Openers, done: Finished, stop: boo
                 done.films += 1
             else:
                 done.photos += 1
-                for reason in result:
-                    # It begins with the file's name.
-                    done.notes.append(f"{reason} (what an earlier anonymize sealed; it stays as it was)")
+                done.notes += result
             advance()
 
 
 def _one(source: Path, target: Path, old: Openers, new: Openers) -> tuple[str, ...] | UserError:
-    """Do one file; what stays as it was in it, or the error."""
+    """Do one file; what is to be told of it, or the error."""
     from faceanon.pipeline.rekey import rekey_film, rekey_photo
 
     try:

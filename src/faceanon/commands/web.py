@@ -1,8 +1,10 @@
-"""Try anonymizing and recovering on a web page of this machine.
+"""Review photos and films, anonymize and recover them on a web page of this machine.
 
-Drop a photo, type a password, look at the strangers, download the picture, and bring the persons back with the right
-password. What a wrong one does depends on the model, as with `faceanon recover`: the one that ships refuses it.
-Pictures of people who do not exist are there to click on. Ctrl+C ends it.
+Drop photos or films, look at every box: add the face that was missed, remove a wrong one, say who stays, who becomes
+whom, and what is hidden for good. A film has a time line of its people. Then type a password, look at the strangers,
+and download the results. The decisions are a file too (`faceanon anonymize --boxes`). The right password brings the
+persons back; what a wrong one does depends on the model: the one that ships refuses it. Pictures of people who do not
+exist are there to try. Ctrl+C ends it.
 
   faceanon web
   faceanon web --model runs/persona_s2/model --device cuda --port 8000
@@ -27,7 +29,7 @@ from faceanon.commands._run import quiet_pictures
 from faceanon.commands._typed import typed
 from faceanon.errors import UserError
 
-NEEDED = ("gradio", "zxcvbn")
+NEEDED = ("gradio", "gradio_image_annotation", "zxcvbn")
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,10 @@ class WebOptions:
         """None: whatever is sooner done."""
 
     @property
+    def provider(self) -> None:
+        """None: the CPU."""
+
+    @property
     def shared(self) -> bool:
         """Whether several processes work at once: a page has one."""
         return False
@@ -68,7 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1, for this machine alone)"
     )
     parser.add_argument("--port", type=int, default=0, help="port (default: 0, the first free one from 7860 on)")
-    parser.add_argument("--max-upload", type=int, default=20, metavar="MB", help="largest file (default: 20)")
+    parser.add_argument("--max-upload", type=int, default=200, metavar="MB", help="largest file (default: 200)")
     parser.add_argument(
         "--rate", type=int, default=20, metavar="N", help="pictures a minute for each client (default: 20)"
     )

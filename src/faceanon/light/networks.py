@@ -20,6 +20,7 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from faceanon.errors import UserError
+from faceanon.light.providers import CPU
 from faceanon.weights.shipped import usual_threads
 
 Array = NDArray[Any]
@@ -70,18 +71,21 @@ def check_layout(graph: str, tensors: Mapping[str, Any], source: str) -> None:
         raise UnfitError(f"{source} has another layout than the graph of the {graph} that ships")
 
 
-def open_graph(name: str, weights: Mapping[str, Array] | None = None) -> Callable[..., list[Array]]:
-    """A graph with its weights, ready to run on the CPU.
+def open_graph(
+    name: str, weights: Mapping[str, Array] | None = None, provider: str = CPU
+) -> Callable[..., list[Array]]:
+    """A graph with its weights, ready to run.
 
     Args:
         name: Of the graph.
         weights: Its tensors by name; None for a graph without weights.
+        provider: What computes it, by onnxruntime's name; the CPU computes what it has no kernel for.
 
     Returns:
         A function of the graph's inputs by name, to the list of its outputs; any number of threads may call it.
 
     Raises:
-        UserError: If the graph is missing.
+        UserError: If the graph is missing, or the provider does not start.
     """
     try:
         data = (GRAPHS / f"{name}.onnx").read_bytes()
@@ -103,9 +107,16 @@ def open_graph(name: str, weights: Mapping[str, Array] | None = None) -> Callabl
             values.append(onnxruntime.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(weights[wanted])))
         # onnxruntime copies them while the session is opened, so they need not live longer.
         options.add_external_initializers(names, values)
-    session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
-    # After an error it would open itself anew, with options whose weights are gone by then.
-    session.disable_fallback()
+    providers = list(dict.fromkeys([provider, CPU]))
+    try:
+        # After an error it would open itself anew on the CPU, with options whose weights are gone by then.
+        session = onnxruntime.InferenceSession(data, options, providers, enable_fallback=False)
+    except Exception as error:  # onnxruntime's own have no common base class
+        reason = str(error).split("\n")[0]
+        raise UserError(f"onnxruntime does not open the graph {name} with {provider} ({reason:.200})") from error
+    # It leaves out, with a log line at most, what finds no driver or device.
+    if session.get_providers()[0] != provider:
+        raise UserError(f"{provider} does not start here: it finds no device, or a library of its own is missing")
 
     def run(**inputs: Array) -> list[Array]:
         outputs: list[Array] = session.run(None, inputs)

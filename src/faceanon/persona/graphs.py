@@ -11,6 +11,7 @@ import numpy as np
 
 from faceanon.files import load_arrays
 from faceanon.light.networks import LightNetworks, UnfitError, check_layout, open_graph
+from faceanon.light.providers import CPU, provider_named
 from faceanon.persona.cells import SIZE, Array, Box
 from faceanon.sealed.coder import CELL
 from faceanon.weights.shipped import read_shipped
@@ -31,19 +32,23 @@ MOST_PIXELS = 2 * SIZE * SIZE
 
 
 class GraphNetworks:
-    """`persona.networks.PersonaNetworks` in onnxruntime, on the processor.
+    """`persona.networks.PersonaNetworks` in onnxruntime.
 
     Args:
         spec: Of the bundle, as `bundle.yaml` says.
         bundle: Its folder.
         flow: Reads the flow's weights.
+        provider: What computes, as `light.providers.provider_named` takes it.
 
     Raises:
         UnfitError: If the graphs that ship do not describe the bundle's networks.
-        UserError: If a file is missing or damaged.
+        UserError: If a file is missing or damaged, or the provider is missing or does not start.
     """
 
-    def __init__(self, spec: Mapping[str, Any], bundle: Path, flow: Callable[[], dict[str, Array]]) -> None:
+    def __init__(
+        self, spec: Mapping[str, Any], bundle: Path, flow: Callable[[], dict[str, Array]], provider: str
+    ) -> None:
+        self.provider = provider_named(provider)
         self.spec = spec
         self.bundle = bundle
         self._check()
@@ -53,15 +58,17 @@ class GraphNetworks:
             "encoder": partial(self._open_codec, "encoder"),
             "draw": partial(self._open_codec, "draw"),
             "finish": partial(self._open_codec, "finish"),
-            "flow": lambda: open_graph("flow", flow()),
+            "flow": lambda: open_graph("flow", flow(), self.provider),
             "recogniser": self._open_recogniser,
         }
         for name in SHIPPED:
-            openers[name] = partial(_open_shipped, name)
+            openers[name] = partial(_open_shipped, name, self.provider)
         self.run = LightNetworks(openers)
-        # A model of another layout is to be found out before a photo is touched.
+        # A model of another layout, and a provider that does not start, are to be found out before a photo is touched.
         check_layout("encoder", below(self._codec(), "encoder."), str(bundle / "bundle.yaml"))
         check_layout("draw", below(self._codec(), "decoder."), str(bundle / "bundle.yaml"))
+        if self.provider != CPU:
+            self.run("draw", latents=np.zeros((1, 32, SIZE // CELL, SIZE // CELL), np.float32))
 
     def _check(self) -> None:
         networks = self.spec["networks"]
@@ -82,12 +89,12 @@ class GraphNetworks:
         prefix = "encoder." if graph == "encoder" else "decoder."
         weights = below(self._codec(), prefix)
         check_layout(graph, weights, str(self.bundle))
-        return open_graph(graph, weights)
+        return open_graph(graph, weights, self.provider)
 
     def _open_recogniser(self) -> Callable[..., list[Array]]:
         weights = self.read("recogniser")
         check_layout("recogniser", weights, str(self.bundle))
-        return open_graph("recogniser", weights)
+        return open_graph("recogniser", weights, self.provider)
 
     def open(self, names: Iterable[str]) -> None:
         """Begin to open networks, in the background."""
@@ -177,11 +184,11 @@ def below(weights: Mapping[str, Array], prefix: str) -> dict[str, Array]:
     return found
 
 
-def _open_shipped(name: str) -> Callable[..., list[Array]]:
+def _open_shipped(name: str, provider: str) -> Callable[..., list[Array]]:
     file = f"{name}.safetensors"
     weights = load_arrays(Path(file), read_shipped(file))
     check_layout(name, weights, file)
-    return open_graph(name, weights)
+    return open_graph(name, weights, provider)
 
 
 @cache

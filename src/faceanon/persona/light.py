@@ -27,6 +27,7 @@ class LightPersona(PersonaUse):
 
     Args:
         folder: Of the model: `model.yaml` and `weights.safetensors`.
+        provider: What of onnxruntime computes, as `light.providers.provider_named` takes it.
 
     Attributes:
         name: Of the model.
@@ -36,7 +37,7 @@ class LightPersona(PersonaUse):
 
     Raises:
         UnfitError: If the graphs that ship do not describe this model.
-        UserError: If a file is missing or damaged, or the bundle is not the one that the model was trained on.
+        UserError: If a file or the provider is unusable, or the bundle is not the one that the model was trained on.
 
     Examples:
         >>> from faceanon.key import Secret
@@ -50,7 +51,7 @@ class LightPersona(PersonaUse):
         True
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, provider: str = "cpu") -> None:
         card = read_card(folder)
         if not is_persona(card):
             raise UnfitError(f"{folder.name} is of {card['class_path']}, for which there are no graphs")
@@ -67,7 +68,7 @@ class LightPersona(PersonaUse):
             raise UnfitError(f"{folder.name} has options that the graphs know nothing of: {', '.join(unknown)}")
         # Recovery needs no flow, so its weights are read when a face is redrawn; but the file has to be the card's.
         checked_bytes(folder / WEIGHTS, self.weights)
-        networks = GraphNetworks(spec, bundle, partial(_read_flow, folder, self.weights))
+        networks = GraphNetworks(spec, bundle, partial(_read_flow, folder, self.weights), provider)
         self.recogniser_name = str(spec["networks"]["recogniser"].get("name", "recogniser"))
         super().__init__(networks, CodeSpace(networks.read("identity_space")))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -52,13 +52,16 @@ class Detector(Protocol):
         ...
 
 
-def shipped_detector(name: str, min_face: float, device: torch.device | str = "cpu") -> Detector:
+def shipped_detector(
+    name: str, min_face: float, device: torch.device | str = "cpu", threshold: float | None = None
+) -> Detector:
     """A detector whose networks are installed with faceanon, by its name.
 
     Args:
         name: `mtcnn` or `yunet`.
         min_face: Side of the smallest face to find, in pixels of the photo.
         device: Where the networks run; YuNet's always runs on the CPU.
+        threshold: Least score of a face; the detector's own rule when None.
 
     Raises:
         UserError: If there is no detector of this name, or it finds no faces as small.
@@ -67,9 +70,17 @@ def shipped_detector(name: str, min_face: float, device: torch.device | str = "c
     if name == "mtcnn":
         from faceanon.photo.mtcnn import MtcnnConfig, MtcnnDetector
 
-        return MtcnnDetector(MtcnnConfig(min_face=min_face), device)
+        config = MtcnnConfig(min_face=min_face)
+        if threshold is not None:
+            first, second, _ = config.thresholds
+            config = replace(config, thresholds=(min(first, threshold), min(second, threshold), threshold))
+        return MtcnnDetector(config, device)
     if name == "yunet":
+        from faceanon.photo.agreement import STANDING, Bars
         from faceanon.photo.yunet import YunetConfig, YunetDetector
 
-        return YunetDetector(YunetConfig(min_face=min_face))
+        bars = STANDING
+        if threshold is not None:
+            bars = Bars(sure=threshold, likely=threshold, again=min(STANDING.again, threshold))
+        return YunetDetector(YunetConfig(min_face, bars))
     raise UserError(f"no detector {name!r}: there are mtcnn and yunet")

@@ -13,6 +13,7 @@ from PIL import Image
 from faceanon.errors import UserError
 from faceanon.files import write_atomic
 from faceanon.manifest import Manifest
+from faceanon.photo.c2pa import Credentials
 from faceanon.photo.decode import decode, opened
 from faceanon.photo.exif import kept
 from faceanon.photo.mark import is_marked
@@ -137,7 +138,12 @@ def read_vault(path: Path) -> bytes | None:
 
 
 def write_photo(
-    path: Path, photo: LoadedPhoto, quality: int | None = None, sidecar: bool = False, vault: bytes | None = None
+    path: Path,
+    photo: LoadedPhoto,
+    quality: int | None = None,
+    sidecar: bool = False,
+    vault: bytes | None = None,
+    credentials: Credentials | None = None,
 ) -> None:
     """Write a picture with nothing of the original file but its pixels and the EXIF data that are to be kept.
 
@@ -150,15 +156,18 @@ def write_photo(
         sidecar: Write the manifest beside the file, into `NAME.faceanon.json`, instead of into it.
         vault: The sealed originals, or None. Beside the file, in `NAME.faceanon.vault`, with `sidecar` and where the
             format has no room.
+        credentials: Sign the file, by C2PA.
 
     Raises:
-        UserError: If the ending is another, the format cannot hold the photo, or the file cannot be written.
+        UserError: If the ending is another, the format cannot hold the photo, or the file cannot be signed or written.
     """
     check_suffix(path)
     text = photo.manifest if sidecar else None
     apart = vault if sidecar or not holds_vault(path) else None
     inside = Inside(None if sidecar else photo.manifest, None if apart else vault, photo.marked, photo.exif)
     data = encode(photo.pixels, photo.alpha, photo.icc, path, quality, inside)
+    if credentials is not None:
+        data = credentials.signed(data, path)
     write_files(path, data, None if text is None else (text + "\n").encode(), apart)
 
 

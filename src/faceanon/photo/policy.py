@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 
 from faceanon.errors import UserError
 from faceanon.manifest import MAX_SIDE, CropGeometry
-from faceanon.photo.align import framed_square
+from faceanon.photo.align import Box, crop_window, framed_square
 from faceanon.photo.crop_paste import crop, obscured, paste
 from faceanon.photo.detect import CELL, Detection
 
@@ -89,6 +90,9 @@ class Face:
         geometry: Its square for the model, or None where there is no usable one.
         treatment: `model`, `left` as it is, or what hides it.
         reason: Why not the model; empty otherwise.
+        stranger: How many strangers of the key are passed over for this face.
+        region: No face: what is hidden is the box alone, without a margin.
+        points: As in `Detection`; None where nothing was detected.
     """
 
     number: int
@@ -97,6 +101,9 @@ class Face:
     geometry: CropGeometry | None
     treatment: Treatment
     reason: str = ""
+    stranger: int = 0
+    region: bool = False
+    points: NDArray[np.float64] | None = field(default=None, compare=False, repr=False)
 
     @property
     def size(self) -> float:
@@ -111,7 +118,9 @@ class Face:
         """Number, size, place, score and treatment of the face, as one line for people."""
         x = (self.box[0] + self.box[2]) / 2
         y = (self.box[1] + self.box[3]) / 2
-        line = f"face {self.number}: {self.size:.0f} px at ({x:.0f}, {y:.0f}), score {self.score:.2f}: {self.treatment}"
+        what = "region" if self.region else "face"
+        line = f"{what} {self.number}: {self.size:.0f} px at ({x:.0f}, {y:.0f})"
+        line += f", score {self.score:.2f}: {self.treatment}"
         if self.reason:
             return f"{line} ({self.reason})"
         return line
@@ -154,7 +163,8 @@ def decide(
         geometry, reason = _usable(detection, width, height, framing)
         if detection.size < policy.min_face:
             reason = f"smaller than {policy.min_face:g} px"
-        face = Face(number, detection.box, detection.score, geometry, policy.small if reason else "model", reason)
+        treatment: Treatment = policy.small if reason else "model"
+        face = Face(number, detection.box, detection.score, geometry, treatment, reason, points=detection.points)
         left = replace(face, treatment="left", reason=policy.why.get(number, "as asked"))
         if policy.wants(number):
             faces.append(face)
@@ -204,23 +214,45 @@ def squares(faces: Sequence[Face]) -> list[CropGeometry]:
     return geometries
 
 
-def hidden_square(face: Face) -> CropGeometry:
-    """The square that `hide` works on; it may lie outside the photo."""
+def hidden_window(face: Face, width: int, height: int) -> Box | None:
+    """Outside which `hide` changes nothing of a photo of this size; None where it changes nothing at all."""
+    if not face.region:
+        try:
+            return crop_window(_hidden_square(face), width, height)
+        # It lies outside the photo: nothing of it is there to be seen.
+        except UserError:
+            return None
+    x1, y1, x2, y2 = face.box
+    left, top = max(0, math.floor(x1)), max(0, math.floor(y1))
+    right, bottom = min(width, math.ceil(x2)), min(height, math.ceil(y2))
+    return (left, top, right, bottom) if left < right and top < bottom else None
+
+
+def hide(pixels: NDArray[np.uint8], face: Face) -> None:
+    """Make a face or a region unrecognisable in place, for good, by its own treatment."""
+    window = hidden_window(face, pixels.shape[1], pixels.shape[0])
+    if window is None:
+        return
+    if face.region:
+        left, top, right, bottom = window
+        part = pixels[top:bottom, left:right]
+        small = cv2.resize(part, (HIDDEN_SIZE, HIDDEN_SIZE), interpolation=cv2.INTER_AREA)
+        patch = obscured(small.transpose(2, 0, 1).astype(np.float32) / 127.5 - 1, face.treatment)
+        shown = ((patch.clip(-1, 1) + 1) * 127.5).round().astype(np.uint8).transpose(1, 2, 0)
+        part[:] = cv2.resize(shown, (right - left, bottom - top), interpolation=cv2.INTER_LINEAR)
+        return
+    square = _hidden_square(face)
+    patch = obscured(crop(pixels, square, HIDDEN_SIZE), face.treatment)
+    # No corrections: nothing has to be read back from a face that is hidden for good.
+    paste(pixels, patch, square, feather=FEATHER, passes=0)
+
+
+def _hidden_square(face: Face) -> CropGeometry:
+    """The square in which a face is hidden; it may lie outside the photo."""
     x1, y1, x2, y2 = face.box
     # Not below 2 px: a box without an area would give a square without a side, which cannot be sampled.
     half = max(x2 - x1, y2 - y1, 2.0) * MARGIN / 2
     return CropGeometry((x1 + x2) / 2, (y1 + y2) / 2, half, 0.0)
-
-
-def hide(pixels: NDArray[np.uint8], face: Face) -> None:
-    """Make a face unrecognisable in place, for good, by its own treatment."""
-    square = hidden_square(face)
-    try:
-        patch = crop(pixels, square, HIDDEN_SIZE)
-    except UserError:  # it lies outside the photo: nothing of it is there to be seen
-        return
-    # No corrections: nothing has to be read back from a face that is hidden for good.
-    paste(pixels, obscured(patch, face.treatment), square, feather=FEATHER, passes=0)
 
 
 def _usable(

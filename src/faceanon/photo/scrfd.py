@@ -19,13 +19,20 @@ class ScrfdDetector:
         path: The ONNX file, e.g. det_10g.onnx.
         min_face: Smaller faces are left out, by their size in pixels of the photo.
         device: Where the network runs.
+        threshold: Least score of a face.
 
     Raises:
         UserError: If the file or the package insightface is missing, or the file is no such detector.
     """
 
-    def __init__(self, path: str | Path, min_face: float = 20, device: torch.device | str = "cpu") -> None:
-        self.net = Scrfd(path, device=device)
+    def __init__(
+        self,
+        path: str | Path,
+        min_face: float = 20,
+        device: torch.device | str = "cpu",
+        threshold: float = 0.5,
+    ) -> None:
+        self.net = Scrfd(path, threshold, device=device)
         self.min_face = min_face
 
     def detect(self, image: NDArray[np.uint8]) -> list[Detection]:

@@ -1,4 +1,4 @@
-"""Another manifest and another vault into a picture file of ours, whose pixels stay byte by byte as they are."""
+"""Another manifest and another vault into a picture file of ours, whose pixels stay; a manifest of C2PA goes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import zlib
 from PIL import Image
 
 from faceanon.errors import UserError
+from faceanon.photo.c2pa import is_signed
 from faceanon.photo.mark import is_marked
 from faceanon.photo.metadata import (
     MANIFEST_KEY,
@@ -22,6 +23,7 @@ from faceanon.photo.metadata import (
 
 PNG_HEAD = 8  # bytes
 TEXTS = (b"tEXt", b"zTXt", b"iTXt")
+C2PA_CHUNKS = (b"caBX", b"C2PA")  # of PNG, of WebP
 WEBP_HEAD = 12  # bytes: RIFF, size, WEBP
 
 
@@ -52,6 +54,7 @@ def spliced(data: bytes, manifest: str | None, vault: bytes | None, name: str) -
         with Image.open(io.BytesIO(new)) as image:
             # Read back as recovery will read it.
             arrived = manifest in (None, embedded(image)) and vault in (None, embedded_vault(image))
+            arrived = arrived and (new == data or not is_signed(new))
         if not arrived:
             raise ValueError("what was written is not what is read")
     except (ValueError, OSError, SyntaxError) as error:
@@ -78,6 +81,7 @@ def _png(data: bytes, manifest: str | None, vault: bytes | None) -> bytes:
             raise ValueError("a chunk is cut short")
         is_manifest = kind in TEXTS and body.startswith(MANIFEST_KEY.encode() + b"\0")
         old = (is_manifest and manifest is not None) or (kind == VAULT_CHUNK and vault is not None)
+        old = old or (kind in C2PA_CHUNKS and new != b"")
         if kind == b"IDAT" and not placed:
             parts.append(new)
             placed = True
@@ -94,7 +98,7 @@ def _chunk(kind: bytes, body: bytes) -> bytes:
 
 
 def _without_xmp(data: bytes) -> bytes:
-    """A JPEG file without its XMP."""
+    """A JPEG file without its XMP and without C2PA's segments."""
     parts = [data[:2]]
     place = 2
     while True:
@@ -106,7 +110,8 @@ def _without_xmp(data: bytes) -> bytes:
             parts.append(data[place:])
             return b"".join(parts)
         stop = place + 2 + int.from_bytes(data[place + 2 : place + 4], "big")
-        if not (marker[1] == 0xE1 and is_xmp(data[place + 4 : stop])):
+        is_c2pa = marker[1] == 0xEB and data[place + 4 : place + 6] == b"JP"
+        if not is_c2pa and not (marker[1] == 0xE1 and is_xmp(data[place + 4 : stop])):
             parts.append(data[place:stop])
         place = stop
 
@@ -124,7 +129,7 @@ def _webp(data: bytes, xmp: bytes) -> bytes:
             raise ValueError("a chunk is cut short")
         if data[place : place + 4] == b"XMP ":
             found = True
-        else:
+        elif data[place : place + 4] not in C2PA_CHUNKS:
             chunks.append(data[place:stop])
         place = stop
     if not found:

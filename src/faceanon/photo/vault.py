@@ -29,7 +29,7 @@ from faceanon.key import Secret
 from faceanon.manifest import Manifest
 from faceanon.photo.align import Box, crop_window
 from faceanon.photo.decode import MAX_PIXELS
-from faceanon.photo.policy import SMALL_FACES, Face, hidden_square
+from faceanon.photo.policy import SMALL_FACES, Face, hidden_window
 
 MAGIC = b"faceanon vault 1\n"
 SUM = 8
@@ -64,19 +64,13 @@ class VaultOriginals:
 
 def touched(faces: Sequence[Face], width: int, height: int) -> list[Box]:
     """Windows of a photo of this size, in pixels, outside which anonymizing these faces changes nothing."""
-    squares = []
+    boxes = []
     for face in faces:
         if face.treatment == "model" and face.geometry is not None:
-            squares.append(face.geometry)
-    boxes = []
-    for square in squares:
-        boxes.append(crop_window(square, width, height))
+            boxes.append(crop_window(face.geometry, width, height))
     for face in faces:
-        if face.treatment in SMALL_FACES:
-            try:
-                boxes.append(crop_window(hidden_square(face), width, height))
-            except UserError:  # outside the photo: nothing was there to be hidden
-                continue
+        if face.treatment in SMALL_FACES and (window := hidden_window(face, width, height)) is not None:
+            boxes.append(window)
     return boxes
 
 

@@ -144,7 +144,7 @@ class YunetDetector:
         for row in without_parts(agreed(rows, config.overlap, bars)):
             x1, y1, x2, y2, score = row[:5].tolist()
             face = Detection((x1, y1, x2, y2), score, row[POINTS].reshape(5, 2))
-            if face.size >= UNCERTAIN * config.min_face:
+            if face.size >= UNCERTAIN * config.min_face and score >= config.bars.likely:
                 faces.append(face)
         return sorted(faces, key=lambda face: -face.size)
 

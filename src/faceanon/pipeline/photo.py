@@ -16,6 +16,7 @@ import importlib.util
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -30,6 +31,7 @@ from faceanon.manifest import CropGeometry, HiddenFace, Manifest
 from faceanon.persona.cells import Array
 from faceanon.persona.method import ArrayMethod
 from faceanon.photo.align import arrange_layers, whole_picture
+from faceanon.photo.boxes import SEARCHED, Decisions, as_decided, detections
 from faceanon.photo.detect import Detector, shipped_detector
 from faceanon.photo.file import LoadedPhoto, Photo, load_photo, read_manifest, to_image
 from faceanon.photo.policy import SMALL_FACES, Face, Policy, check_aligned, decide, hide, refuse_hopeless, squares
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
 # A CPU is no faster with more, and stands idle until the first batch is found.
 BATCH = 16
 CPU_BATCH = 2
+LEAST_SCORE = 0.2  # of a face in a box that somebody gave
 
 
 class NoFaceError(UserError):
@@ -114,6 +117,8 @@ class Pipeline:
         self.largest: int | None = None
         # Faces chosen by reference photos, beside the policy's numbers.
         self.people: People | None = None
+        # What was decided about each photo before; nothing is then searched for.
+        self.boxes: Decisions | None = None
         self._detector = detector
 
     @classmethod
@@ -192,6 +197,11 @@ class Pipeline:
     @detector.setter
     def detector(self, detector: Detector) -> None:
         self._detector = detector
+
+    @cached_property
+    def finder(self) -> Detector:
+        """Finds the eyes in a box; somebody was sure that it shows a face, so little has to speak for one."""
+        return shipped_detector("yunet", SEARCHED / 8, threshold=LEAST_SCORE)
 
     @property
     def on_processor(self) -> bool:
@@ -324,7 +334,7 @@ class Pipeline:
             encoding: For the manifest.
 
         Yields:
-            Faces `(B, 3, S, S)` in [-1, 1]; is to be sent as many anonymized ones, of a sealed method with their codes.
+            Faces for the model; is to be sent as many anonymized ones, of a sealed method with their codes.
 
         Raises:
             UserError: If there is no face, none is wanted, or one must not be hidden in another way.
@@ -348,13 +358,16 @@ class Pipeline:
         for face in faces:
             if face.geometry is not None and face.treatment == "model":
                 owners[face.geometry] = face
+        strangers = {geometry: face.stranger for geometry, face in owners.items()}
+        if any(strangers.values()) and method.reversible and not method.sealed:
+            raise UserError(f"{photo.name}: {self.name} gives each key one stranger; recovery would not find another")
         layers = arrange_layers(list(owners))
 
         # Anonymize and paste. What recovery will bring back is the face as it is now, with the layers below changed.
         done: list[list[CropGeometry]] = []
         codes: dict[CropGeometry, bytes] = {}
         for layer in layers:
-            failed = yield from change_layer(pixels, layer, self.sizes, method.sealed, codes)
+            failed = yield from change_layer(pixels, layer, self.sizes, method.sealed, codes, strangers)
             for geometry in failed:
                 spoilt = owners[geometry].hidden_by(self.policy.small, "the model failed on it")
                 refuse_hopeless([spoilt], photo.name)
@@ -421,7 +434,7 @@ class Pipeline:
             if codes is not None:
                 bring_back_layer(pixels, layer, codes, self.from_codes, photo.name)
                 continue
-            failed = yield from change_layer(pixels, layer, self.sizes, method.sealed, {})
+            failed = yield from change_layer(pixels, layer, self.sizes, method.sealed, {}, {})
             # Of a sealed method these are other strangers. Where it cannot draw one, the first stays, and nothing is
             # said.
             if failed and not method.sealed:
@@ -440,15 +453,23 @@ class Pipeline:
         if aligned:
             check_aligned(width, height, photo.name)
             return [Face(1, (0.0, 0.0, width, height), 1.0, whole_picture(width, height), "model")]
-        if not (found := self.detector.detect(photo.pixels)):
-            raise NoFaceError(f"no face found in {photo.name}; for a picture that is itself a face say --aligned")
+        boxes = self.boxes
+        if boxes is not None:
+            decided = boxes.of(photo.name, width, height)
+            found = detections(decided, photo.pixels, self.finder)
+        else:
+            found = self.detector.detect(photo.pixels)
+        if not found:
+            where = "found" if boxes is None else f"in {boxes.name}"
+            raise NoFaceError(f"no face {where} in {photo.name}; for a picture that is itself a face say --aligned")
         policy = self.policy
         framing = self.method.framing
         if self.people is not None:
             # Everybody first: people are recognised among numbered faces, and their numbers then join the policy.
             everybody = decide(found, width, height, framing, policy.everybody(), photo.name)
             policy = self.people.numbered(photo.pixels, everybody, policy)
-        return decide(found, width, height, framing, policy, photo.name)
+        faces = decide(found, width, height, framing, policy, photo.name)
+        return faces if boxes is None else as_decided(faces, decided, boxes.name)
 
     def find(self, photo: LoadedPhoto, aligned: bool = False) -> Layers:
         """Where the faces are that the model can be applied to, in layers.
@@ -465,16 +486,17 @@ class Pipeline:
         while True:
             try:
                 if changed is not None:
-                    faces = steps.send(changed)
+                    faces, strangers = steps.send(changed)
                 else:
-                    faces = next(steps)
+                    faces, strangers = next(steps)
             except StopIteration as end:
                 outcome: Outcome = end.value
                 return outcome
             rows: list[Row] = []
             for start in range(0, len(faces), self.batch):
                 part = faces[start : start + self.batch]
-                rows += self.draw(part, self.keys([secret] * len(part)), inverse)
+                secrets = [secret.after(number) for number in strangers[start : start + self.batch]]
+                rows += self.draw(part, self.keys(secrets), inverse)
             changed = rows
 
     def draw(self, faces: Array, keys: Array, inverse: bool = False) -> list[Row]:

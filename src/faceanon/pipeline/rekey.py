@@ -14,6 +14,7 @@ from pathlib import Path
 from faceanon.errors import UserError
 from faceanon.files import unwritable, whole_file
 from faceanon.manifest import Manifest
+from faceanon.photo.c2pa import is_signed
 from faceanon.photo.decode import opened
 from faceanon.photo.file import load_photo, read_vault, write_files
 from faceanon.photo.manifests import manifest_of
@@ -65,7 +66,8 @@ def rekey_photo(source: Path, target: Path, old: Openers, new: Openers) -> tuple
         new: Is to open the target.
 
     Returns:
-        Why each inner record stays as it was that `old` does not open: of a photo that was anonymized more than once.
+        What is to be told: why each inner record stays as it was that `old` does not open, of a photo that was
+        anonymized more than once; and that C2PA's manifest is gone.
 
     Raises:
         WrongPasswordError: If the password opens nothing in the file.
@@ -87,8 +89,9 @@ def rekey_photo(source: Path, target: Path, old: Openers, new: Openers) -> tuple
         )
     done = rekeyed(manifest, read_vault(source), old, new, str(source))
     text = done.manifest.to_json()
+    before = _read(source)
     data = spliced(
-        _read(source),
+        before,
         text if inside else None,
         done.vault if vault_inside else None,
         str(source),
@@ -99,7 +102,10 @@ def rekey_photo(source: Path, target: Path, old: Openers, new: Openers) -> tuple
         None if inside else (text + "\n").encode(),
         None if vault_inside else done.vault,
     )
-    return tuple(map(str, done.left))
+    notes = [f"{why} (what an earlier anonymize sealed; it stays as it was)" for why in done.left]
+    if is_signed(before) and not is_signed(data):
+        notes.append(f"{target}: its C2PA manifest is gone, since it signed the old recovery data")
+    return tuple(notes)
 
 
 def _carries(source: Path) -> bool:

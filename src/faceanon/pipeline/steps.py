@@ -51,7 +51,10 @@ class Outcome:
 Row = tuple[Array, bytes | None]
 """A changed face `(3, S, S)`, not clamped, and of a sealed method the code of its original."""
 
-Steps = Generator[Array, list[Row], Outcome]
+Asked = tuple[Array, Sequence[int]]
+"""Faces `(B, 3, S, S)` in [-1, 1] for the model, and for each how many strangers of the key are passed over."""
+
+Steps = Generator[Asked, list[Row], Outcome]
 
 
 def change_layer(
@@ -60,7 +63,8 @@ def change_layer(
     sizes: Sequence[int],
     sealed: bool,
     codes: dict[CropGeometry, bytes],
-) -> Generator[Array, list[Row], set[CropGeometry]]:
+    strangers: Mapping[CropGeometry, int],
+) -> Generator[Asked, list[Row], set[CropGeometry]]:
     """Crop the faces of one layer, have them changed, and paste them, in place.
 
     Args:
@@ -70,9 +74,10 @@ def change_layer(
         sealed: Whether the method's way back is a code. It leaves most of a crop as it is, and only the pixels that it
             changed are put back: what surrounds them stays as sharp as the photo is.
         codes: Gets the codes that come with the changed faces.
+        strangers: How many strangers of the key are passed over for a square; 0 where it is not named.
 
     Yields:
-        Crops `(B, 3, S, S)` in [-1, 1], a few at a time; is to be sent as many changed ones.
+        Crops, a few at a time; is to be sent as many changed ones.
 
     Returns:
         The squares that got no finite picture, and are as they were.
@@ -80,7 +85,7 @@ def change_layer(
     failed = set()
     for size, part in parts_of_a_size(layer, sizes):
         given = crops(pixels, part, size)
-        changed = yield given
+        changed = yield given, [strangers.get(geometry, 0) for geometry in part]
         for before, (face, code), geometry in zip(given, changed, part, strict=True):
             if code is not None:
                 codes[geometry] = code

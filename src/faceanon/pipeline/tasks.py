@@ -10,6 +10,7 @@ from faceanon.errors import UserError
 from faceanon.key import KdfParameters, Password, Secret
 from faceanon.manifest import Manifest
 from faceanon.photo.align import crop_window
+from faceanon.photo.c2pa import Credentials
 from faceanon.photo.exif import ALL
 from faceanon.photo.file import LoadedPhoto, load_carried, load_photo, read_manifest, read_vault, write_photo
 from faceanon.photo.metadata import JPEG_QUALITY, WRITABLE, check_suffix, is_lossless
@@ -34,6 +35,7 @@ class Output:
             lost its metadata.
         mark: Say in the file that trained algorithms made a part of the picture (`faceanon.photo.mark`).
         keep: Kinds of the original's EXIF data that stay, of `faceanon.photo.exif.KINDS`.
+        credentials: Sign the file, by C2PA.
 
     Raises:
         UserError: If the quality is out of range.
@@ -45,6 +47,7 @@ class Output:
     carry: bool = False
     mark: bool = True
     keep: frozenset[str] = frozenset()
+    credentials: Credentials | None = None
 
     def __post_init__(self) -> None:
         if self.quality is not None and not 1 <= self.quality <= 100:
@@ -139,7 +142,7 @@ class AnonymizeTask:
         if self.output.carry:
             self._carry(outcome)
         photo = replace(outcome.photo, marked=self.output.mark)
-        write_photo(self.target, photo, self.output.quality, self.output.sidecar, vault)
+        write_photo(self.target, photo, self.output.quality, self.output.sidecar, vault, self.output.credentials)
         self._original = None
         self._secret = None
         return replace(outcome, kept=self.output.vault)

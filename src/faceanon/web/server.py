@@ -37,7 +37,7 @@ class WebSettings:
 
     host: str = "127.0.0.1"
     port: int = 0
-    megabytes: int = 20
+    megabytes: int = 200
     rate: int = 20
 
 

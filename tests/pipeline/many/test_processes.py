@@ -117,7 +117,7 @@ def test_a_part_that_is_being_written_is_not_taken(tmp_path):
 
 
 def asked(devices=2, nodes=1, device="cpu", password_env="PW"):
-    files = FileOptions("in", "out", None, device, None, False, None, "png", None, devices, nodes, None, "skip")
+    files = FileOptions("in", "out", None, device, None, None, False, None, "png", None, devices, nodes, None, "skip")
     return files, PasswordOptions(password_env, None, None, None)
 
 

@@ -4,7 +4,18 @@ from video_clips import face_at
 
 from faceanon.errors import UserError
 from faceanon.photo.align import geometry_from_points
-from faceanon.pipeline.video.tracks import UNIT, Tracker, TrackOptions
+from faceanon.pipeline.video.tracks import (
+    LEAST_OVERLAP,
+    UNIT,
+    Tracker,
+    TrackOptions,
+    _distance_iou,
+    _match,
+    savitzky_golay,
+)
+
+scipy_signal = pytest.importorskip("scipy.signal")
+scipy_optimize = pytest.importorskip("scipy.optimize")
 
 GREY = np.full((128, 128, 3), 100, np.uint8)
 RATE = 25.0
@@ -106,3 +117,30 @@ def test_face_that_leaves_the_picture_is_dropped_there():
 def test_senseless_options_are_refused(options):
     with pytest.raises(UserError):
         TrackOptions(**options)
+
+
+@pytest.mark.parametrize(("count", "window"), [(5, 5), (12, 7), (40, 11)])
+def test_smoothing_is_scipys(count, window):
+    values = np.random.default_rng(count).normal(size=(count, 4))
+    wanted = scipy_signal.savgol_filter(values, window, 2, axis=0, mode="interp")
+    np.testing.assert_allclose(savitzky_golay(values, window), wanted, atol=1e-12)
+
+
+def test_the_assignment_is_optimal():
+    """As good as scipy's, whichever of two equals it takes."""
+    draw = np.random.default_rng(0)
+    for _ in range(100):
+        tracks, boxes = (list(_boxes(draw, int(count))) for count in draw.integers(1, 7, 2))
+        likeness = _distance_iou(np.array(tracks), np.array(boxes))
+        gains = np.where(likeness > LEAST_OVERLAP, likeness, -2.0)
+        rows, columns = scipy_optimize.linear_sum_assignment(gains, maximize=True)
+        wanted = sum(gains[r, c] for r, c in zip(rows, columns, strict=True) if gains[r, c] > LEAST_OVERLAP)
+        matches = _match(tracks, boxes)
+        assert len(matches) == len({box for box, _ in matches}) == len({track for _, track in matches})
+        assert sum(likeness[track, box] for box, track in matches) == pytest.approx(wanted)
+
+
+def _boxes(draw, count):
+    for _ in range(count):
+        x, y, side = draw.uniform(0, 60), draw.uniform(0, 60), draw.uniform(10, 50)
+        yield np.array([x, y, x + side, y + side])

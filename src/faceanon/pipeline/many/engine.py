@@ -17,7 +17,7 @@ shared a call with: what a resumed run writes is what an uninterrupted one would
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -48,6 +48,7 @@ class _Flight:
     secret: Secret
     pixels: int
     faces: Array | None = None  # (B, 3, S, S), waiting for the backbone
+    strangers: Sequence[int] = ()  # of each row: how many strangers of the key are passed over
     changed: dict[int, Row] = field(default_factory=dict)  # by row: calls may end in another order than they began
 
 
@@ -194,7 +195,7 @@ class _Engine:
         for flight, row in rows:
             if flight.faces is not None:
                 crops.append(flight.faces[row])
-        keys = self.pipeline.keys([flight.secret for flight, _ in rows])
+        keys = self.pipeline.keys([flight.secret.after(flight.strangers[row]) for flight, row in rows])
         return self.pipeline.draw(np.stack(crops), keys, rows[0][0].task.inverse)
 
     def _finish_call(self, call: Future[list[Row]]) -> None:
@@ -215,14 +216,13 @@ class _Engine:
         """To the next faces for the backbone, or to the end."""
         try:
             if flight.faces is None:
-                faces = next(flight.steps)
+                flight.faces, flight.strangers = next(flight.steps)
             else:
                 changed = [flight.changed[row] for row in range(len(flight.faces))]
                 flight.changed = {}
-                faces = flight.steps.send(changed)
+                flight.faces, flight.strangers = flight.steps.send(changed)
         except StopIteration as end:
             return flight.task.finish(end.value)
-        flight.faces = faces
         return flight
 
 

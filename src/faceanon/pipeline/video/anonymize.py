@@ -19,10 +19,12 @@ from faceanon.files import write_atomic
 from faceanon.key import Password
 from faceanon.persona.cells import Array
 from faceanon.photo.align import framed_square
+from faceanon.photo.c2pa import Credentials
 from faceanon.photo.detect import Detection
 from faceanon.photo.metadata import sidecar_of
 from faceanon.pipeline.photo import NoFaceError, Pipeline
 from faceanon.pipeline.video.codes import CodeWriter, new_codes
+from faceanon.pipeline.video.decided import follow_decided, without_kept
 from faceanon.pipeline.video.faces import Change
 from faceanon.pipeline.video.flicker import FlickerMeter
 from faceanon.pipeline.video.frames import Frame, VideoInfo, read_frames, read_info
@@ -52,6 +54,7 @@ class VideoOptions:
         span: Seconds from the film's beginning between which faces are hidden; None: in all of it.
         mark: Say in the file that trained algorithms made a part of it (`faceanon.pipeline.video.mark`).
         keep: `time` and `place`, where the film's recording time and place stay.
+        credentials: Sign the file, by C2PA.
     """
 
     follow: TrackOptions = field(default_factory=TrackOptions)
@@ -62,6 +65,7 @@ class VideoOptions:
     span: tuple[float, float] | None = None
     mark: bool = True
     keep: frozenset[str] = frozenset()
+    credentials: Credentials | None = None
 
 
 @dataclass(frozen=True)
@@ -131,21 +135,9 @@ def anonymize_video(
     info = read_info(source)
     if holds_record(source, info.comment):
         raise UserError(f"{source} was anonymized by faceanon already; recover it first, or take the original video")
-    tracks, times = find_tracks(pipeline, source, info, options.follow, progress)
-    frames = len(times)
-    if options.span is not None:
-        tracks = between(tracks, *frames_between(times, options.span))
-        if not any(track.segments for track in tracks):
-            raise NoFaceError(f"no face found in that part of {source}; nothing was written")
-    stays: tuple[Stay, ...] = ()
-    unmet: tuple[str, ...] = ()
-    if pipeline.people is not None:
-        # Of this film alone: a folder's films share the references.
-        people = replace(pipeline.people, met=set())
-        tracks, stays = left_to_stay(source, tracks, people, progress)
-        unmet = tuple(people.unmet())
-        if not any(track.segments for track in tracks):
-            raise UserError(f"{source}: everybody in it is to be left, so there is nothing to do")
+    followed = follow(pipeline, source, info, options, progress)
+    tracks = followed.tracks
+    frames = followed.frames
     # Here, before the passes that take longest.
     if options.strict and any(track.missing for track in tracks):
         raise UncoveredError(f"{source}: {describe_missing(tracks)}; nothing was written (--strict)")
@@ -170,7 +162,7 @@ def anonymize_video(
     with ExitStack() as stack:
         comment = text if inside else None
         writer = stack.enter_context(
-            VideoWriter(target, source, info, options.quality, comment, options.mark, options.keep)
+            VideoWriter(target, source, info, options.quality, comment, options.mark, options.keep, options.credentials)
         )
         codes: CodeWriter | None = None
         # After the video, whose writer makes the folder.
@@ -203,7 +195,57 @@ def anonymize_video(
         sidecar_of(target).unlink(missing_ok=True)
     reports = tuple(TrackReport(track, meter.of(track.number)) for track in tracks)
     sidecar = None if inside else sidecar_of(target)
-    return VideoOutcome(frames, reports, meter.overall(), recovery, sidecar, info.dropped, stays, unmet)
+    return VideoOutcome(
+        frames, reports, meter.overall(), recovery, sidecar, info.dropped, followed.stays, followed.unmet
+    )
+
+
+@dataclass(frozen=True)
+class Followed:
+    """Who is in a film, and who of them stays.
+
+    Args:
+        tracks: Everybody; of who stays, without the frames in which she is shown.
+        frames: Number of frames of the film.
+        stays: Who stays, where people were chosen.
+        unmet: Names of the reference photos that nobody was like.
+    """
+
+    tracks: tuple[Track, ...]
+    frames: int
+    stays: tuple[Stay, ...] = ()
+    unmet: tuple[str, ...] = ()
+
+
+def follow(
+    pipeline: Pipeline, source: Path, info: VideoInfo, options: VideoOptions, progress: Progress = silent
+) -> Followed:
+    """Find everybody in a film, or read who the pipeline's file of boxes says is in it, and decide who stays.
+
+    Raises:
+        UserError: If the film cannot be read, or nobody is left to be hidden.
+        NoFaceError: If no frame shows a face.
+    """
+    stays: tuple[Stay, ...] = ()
+    unmet: tuple[str, ...] = ()
+    if pipeline.boxes is None:
+        tracks, times = find_tracks(pipeline, source, info, options.follow, progress)
+    else:
+        tracks, times = follow_decided(pipeline, source, info, options.follow, pipeline.boxes, progress)
+        tracks, stays = without_kept(tracks, str(source), info, pipeline.boxes)
+    if options.span is not None:
+        tracks = between(tracks, *frames_between(times, options.span))
+        if not any(track.segments for track in tracks):
+            raise NoFaceError(f"no face found in that part of {source}; nothing was written")
+    if pipeline.people is not None:
+        # Of this film alone: a folder's films share the references.
+        people = replace(pipeline.people, met=set())
+        tracks, known = left_to_stay(source, tracks, people, progress)
+        stays += known
+        unmet = tuple(people.unmet())
+    if not any(track.segments for track in tracks):
+        raise UserError(f"{source}: everybody in it is to be left, so there is nothing to do")
+    return Followed(tracks, len(times), stays, unmet)
 
 
 def find_tracks(

@@ -29,17 +29,18 @@ class Stay:
 
     Args:
         track: Number of her track.
-        name: Of the reference photo that she is most like; empty where she is shown since others were selected.
+        name: Of the reference photo that she is most like, or of the file of boxes that says so; empty where she is
+            shown since others were selected.
         shown: Number of frames in which she is.
         frames: Number of frames in which she was followed.
-        likeness: Mean cosine with the reference, over the frames that show her.
+        likeness: Mean cosine with the reference, over the frames that show her; None where a file of boxes decided.
     """
 
     track: int
     name: str
     shown: int
     frames: int
-    likeness: float
+    likeness: float | None
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """Which face is whose from frame to frame, by where it is alone: no recogniser looks at anybody.
 
 Detections of one frame are matched to the tracks by distance-IoU (Zheng et al. 2020, eq. 6) of the boxes, each track's
-moved on by its own speed, in one optimal assignment (Kuhn 1955). Gaps are filled by straight lines, and the squares
-smoothed over time by a Savitzky-Golay filter of order 2, which follows steady acceleration without lag.
+moved on by its own speed, in one optimal assignment (Jonker and Volgenant 1987). Gaps are filled by straight lines, and
+the squares smoothed over time by a Savitzky-Golay filter of order 2, which follows steady acceleration without lag.
 """
 
 from __future__ import annotations
@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import lap
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import linear_sum_assignment
-from scipy.signal import savgol_filter
 
 from faceanon.errors import UserError
 from faceanon.manifest import CropGeometry
@@ -92,12 +91,16 @@ class Track:
         segments: Where it is covered.
         seen: Frames in which it was detected.
         missing: Frames `[start, stop)` between two sightings, too far apart to be filled: the face is not covered.
+        found: What was detected in the frames of `seen`.
+        given: The number that a file of boxes has for it; None where it was followed.
     """
 
     number: int
     segments: tuple[Segment, ...]
     seen: tuple[int, ...]
     missing: tuple[tuple[int, int], ...]
+    found: tuple[Detection, ...] = field(default=(), repr=False)
+    given: int | None = None
 
     @property
     def covered(self) -> int:
@@ -113,6 +116,15 @@ class _Sightings:
     frames: list[int] = field(default_factory=list)
     boxes: list[Floats] = field(default_factory=list)
     places: list[Floats] = field(default_factory=list)
+    found: list[Detection] = field(default_factory=list)
+    given: int | None = None
+
+    def add(self, frame: int, face: Detection, square: CropGeometry) -> None:
+        """Put one more sighting to it."""
+        self.frames.append(frame)
+        self.boxes.append(np.array(face.box, dtype=np.float64))
+        self.places.append(np.array([square.center_x, square.center_y, square.axis_x, square.axis_y]))
+        self.found.append(face)
 
     def predicted(self, frame: int, reach: float) -> Floats:
         """The box in a later frame: moved on by the last speed, for `reach` frames at most."""
@@ -173,15 +185,25 @@ class Tracker:
         for candidate in open_:
             predicted.append(candidate.predicted(frame, 0.3 * self.rate))
         matched = dict(_match(predicted, boxes))
-        for index, (box, square) in enumerate(zip(boxes, squares, strict=True)):
+        for index, (face, square) in enumerate(zip(found, squares, strict=True)):
             if index in matched:
                 track = open_[matched[index]]
             else:
-                track = _Sightings((self._scene, None))
-                self._tracks.append(track)
-            track.frames.append(frame)
-            track.boxes.append(box)
-            track.places.append(np.array([square.center_x, square.center_y, square.axis_x, square.axis_y]))
+                track = self._begun()
+            track.add(frame, face, square)
+
+    def add_given(self, frame: int, number: int, face: Detection, square: CropGeometry) -> None:
+        """Put a face to the track that a file of boxes says; frames come in order."""
+        for track in self._tracks:
+            if track.given == number and track.scene == (self._scene, None):
+                track.add(frame, face, square)
+                return
+        self._begun(number).add(frame, face, square)
+
+    def _begun(self, given: int | None = None) -> _Sightings:
+        track = _Sightings((self._scene, None), given=given)
+        self._tracks.append(track)
+        return track
 
     def steady(self, frame: int, found: Sequence[Detection]) -> bool:
         """Whether straight lines will do from the last frame that was looked at to this one.
@@ -255,7 +277,7 @@ class Tracker:
             places = _fill(frames[run], np.array([track.places[index] for index in run]), window)
             held = np.concatenate([places[:1].repeat(first - start, 0), places, places[-1:].repeat(stop - last - 1, 0)])
             segments += _visible(number, start, np.rint(held * UNIT).astype(np.int32), size)
-        return Track(number, tuple(segments), tuple(track.frames), tuple(missing))
+        return Track(number, tuple(segments), tuple(track.frames), tuple(missing), tuple(track.found), track.given)
 
 
 def _fill(frames: NDArray[np.int64], places: Floats, window: int) -> Floats:
@@ -266,7 +288,22 @@ def _fill(frames: NDArray[np.int64], places: Floats, window: int) -> Floats:
     odd = min(window, len(every)) - (min(window, len(every)) + 1) % 2
     if odd < 5:
         return filled
-    smooth: Floats = savgol_filter(filled, odd, 2, axis=0, mode="interp")
+    return savitzky_golay(filled, odd)
+
+
+def savitzky_golay(values: Floats, window: int) -> Floats:
+    """Each row of `(n, k)` from the parabola through the `window` rows around it; `window` is odd, and n at least that.
+
+    Of the first and the last rows it is the parabola of the first and the last window. A test holds it to scipy's
+    `savgol_filter`; scipy itself would be a fifth of the installation.
+    """
+    half = window // 2
+    powers = np.vander(np.arange(-half, half + 1), 3, increasing=True)
+    fits = np.linalg.pinv(powers)
+    middle = np.lib.stride_tricks.sliding_window_view(values, window, axis=0) @ fits[0]
+    first = powers[:half] @ fits @ values[:window]
+    last = powers[half + 1 :] @ fits @ values[-window:]
+    smooth: Floats = np.concatenate([first, middle, last])
     return smooth
 
 
@@ -287,11 +324,13 @@ def _match(tracks: Sequence[Floats], boxes: Sequence[Floats]) -> list[tuple[int,
         return []
     likeness = _distance_iou(np.array(tracks), np.array(boxes))
     # A distance-IoU is at least -1, so a pair of -2 is taken only where no other is left, and then dropped.
-    rows, columns = linear_sum_assignment(np.where(likeness > LEAST_OVERLAP, likeness, -2.0), maximize=True)
+    costs = -np.where(likeness > LEAST_OVERLAP, likeness, -2.0)
+    _, columns, _ = lap.lapjv(costs, extend_cost=True)
     matches = []
-    for r, c in zip(rows, columns, strict=True):
-        if likeness[r, c] > LEAST_OVERLAP:
-            matches.append((int(c), int(r)))
+    for r, c in enumerate(columns.tolist()):
+        # -1: more tracks than boxes, and none is left for this one.
+        if c >= 0 and likeness[r, c] > LEAST_OVERLAP:
+            matches.append((c, r))
     return matches
 
 

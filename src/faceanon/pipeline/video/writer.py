@@ -20,6 +20,7 @@ from av.video.stream import VideoStream
 
 from faceanon.errors import UserError
 from faceanon.files import unfinished
+from faceanon.photo.c2pa import Credentials
 from faceanon.pipeline.video.frames import Frame, VideoInfo, readable, video_of
 from faceanon.pipeline.video.mark import add_mark, holds_mark
 from faceanon.pipeline.video.tags import kept_tags
@@ -77,6 +78,7 @@ class VideoWriter:
         comment: What the file's comment says, or None.
         marked: Whether the file says that trained algorithms made a part of it, where its format has room for that.
         keep: `time` and `place`, where the template's recording time and place stay.
+        credentials: Sign the file, by C2PA.
 
     Raises:
         UserError: If the sound does not fit the kind of file, or the file cannot be written.
@@ -91,6 +93,7 @@ class VideoWriter:
         comment: str | None,
         marked: bool = False,
         keep: Collection[str] = (),
+        credentials: Credentials | None = None,
     ) -> None:
         self.path = path
         self.template = template
@@ -99,6 +102,7 @@ class VideoWriter:
         self.comment = comment
         self.marked = marked
         self.keep = keep
+        self.credentials = credentials
 
     def __enter__(self) -> Self:
         # Opened a second time: sound is read here while somebody else reads the frames.
@@ -109,6 +113,7 @@ class VideoWriter:
             handle, name = tempfile.mkstemp(self.path.suffix, unfinished(self.path), self.path.parent)
         os.close(handle)
         self.temporary = Path(name)
+        self._signed = Path(f"{name}.signed")
         try:
             with _writable(self.path):
                 self._out = av.open(name, "w")
@@ -197,6 +202,10 @@ class VideoWriter:
             self._out.close()
             if self.marked and holds_mark(self.path):
                 add_mark(self.temporary)
+            if self.credentials is not None:
+                with self.temporary.open("rb") as film, self._signed.open("wb+") as signed:
+                    self.credentials.sign(film, signed, self.path)
+                self._signed.replace(self.temporary)
         # mkstemp lets only the owner read.
         self.temporary.chmod(0o644)
 
@@ -221,6 +230,7 @@ class VideoWriter:
                 with suppress(av.FFmpegError, OSError, ValueError):
                     container.close()
         self.temporary.unlink(missing_ok=True)
+        self._signed.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -6,7 +6,6 @@ import contextlib
 import errno
 import hashlib
 import os
-import re
 import secrets
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import partial
@@ -53,7 +52,6 @@ ADVICE = {  # what helps where a file cannot be written, by the error's number
     errno.EEXIST: "a file stands where its folder should be; choose another folder",
     errno.ENAMETOOLONG: "choose a shorter name",
 }
-_HASH = re.compile(r"[0-9a-f]{64}")
 
 
 def sha256(path: Path) -> str:

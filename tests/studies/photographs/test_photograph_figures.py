@@ -10,13 +10,13 @@ from study_fakes import colour_judge
 from faceanon.landmarks.drawings import LEFT_CHEEK, RIGHT_CHEEK
 from faceanon.landmarks.expression import LOWER_LIP, UPPER_LIP, expression
 from faceanon.landmarks.mesh import LEFT_EYE, LEFT_MOUTH, NOSE, RIGHT_EYE, RIGHT_MOUTH
-from faceanon.metrics.recognition import chance, compare_all
+from faceanon.metrics.recognition import chance, compare_all, compare_rows
 from faceanon.studies.photographs.figures import (
     Figures,
     add_statistic,
     judge_figures,
 )
-from faceanon.studies.photographs.judges import Judge, accepted
+from faceanon.studies.photographs.judges import Judge
 from faceanon.studies.photographs.readings import Measured
 
 
@@ -43,18 +43,9 @@ def test_the_euclidean_judge_compares_rows_as_it_compares_all_with_all():
     some, others = torch.randn(5, 8), torch.randn(5, 8)
     for kind in ("cosine", "euclidean"):
         judge = Judge("x", lambda image: image, kind)
-        everything = compare_all(judge.prepared(some), judge.prepared(others), kind)
-        assert torch.allclose(everything.diagonal(), judge.compare_rows(some, others), atol=1e-6)
-    assert judge.compare_rows(some, torch.full_like(some, math.nan)).isnan().all()
-
-
-def test_each_judge_accepts_from_its_own_threshold_on_and_nobody_where_an_embedding_is_missing():
-    near = Judge("near", lambda image: image, "euclidean")
-    same = Judge("same", lambda image: image)
-    known = torch.tensor([[1.0, 0.0], [1.0, 0.0], [1.0, 0.0], [math.nan, 0.0]])
-    pictures = torch.tensor([[1.0, 0.1], [3.0, 0.0], [0.0, 1.0], [1.0, 0.0]])
-    found = accepted([near, same], [-0.5, 0.9], [known, known], pictures)
-    assert found.tolist() == [[1.0, 1.0], [0.0, 1.0], [0.0, 0.0], [0.0, 0.0]]
+        one, two = judge.prepared(some), judge.prepared(others)
+        assert torch.allclose(compare_all(one, two, kind).diagonal(), compare_rows(one, two, kind), atol=1e-6)
+    assert compare_rows(some, torch.full_like(some, math.nan)).isnan().all()
 
 
 def test_chance_is_the_share_of_the_persons_other_pictures():

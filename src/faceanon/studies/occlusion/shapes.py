@@ -10,6 +10,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+SOFTNESS = 1.4  # pixels over which the edge of a shape is blended
+
 
 @dataclass
 class Canvas:
@@ -25,9 +27,9 @@ class Canvas:
     parsing: Tensor
     pixel: float
 
-    def cover(self, distance: Tensor, softness: float = 1.4) -> Tensor:
-        """Opacity in [0, 1] of a shape with that signed distance, blended over `softness` pixels."""
-        return (0.5 - distance / (self.pixel * softness)).clamp(0, 1)
+    def cover(self, distance: Tensor) -> Tensor:
+        """Opacity in [0, 1] of a shape with that signed distance."""
+        return (0.5 - distance / (self.pixel * SOFTNESS)).clamp(0, 1)
 
     def paint(self, opacity: Tensor, colour: Tensor, label: int | None = None) -> None:
         """Lay a colour `(B, 3, 1, 1)` or a picture `(B, 3, S, S)` over the canvas; label where it prevails."""
@@ -39,15 +41,6 @@ class Canvas:
         """Label the pixels where `opacity` is above one half."""
         self.parsing = self.parsing.masked_fill(opacity > 0.5, label)
 
-    def shade(self, factor: Tensor, opacity: Tensor) -> None:
-        """Multiply the picture by `factor` `(B, S, S)` where `opacity` says so."""
-        self.image = self.image * torch.lerp(torch.ones_like(factor), factor, opacity)[:, None]
-
-
-def ellipse(x: Tensor, y: Tensor, width: Tensor | float, height: Tensor | float) -> Tensor:
-    """Approximate signed distance to an ellipse about the origin with those half-axes."""
-    return (((x / width) ** 2 + (y / height) ** 2 + 1e-9).sqrt() - 1) * width * 0.8
-
 
 def capsule(x: Tensor, y: Tensor, start: tuple[Tensor, Tensor], end: tuple[Tensor, Tensor], radius: float) -> Tensor:
     """Signed distance to a line segment of that radius."""
@@ -58,22 +51,6 @@ def capsule(x: Tensor, y: Tensor, start: tuple[Tensor, Tensor], end: tuple[Tenso
     length = (along_x * along_x + along_y * along_y).clamp(min=1e-9)
     t = ((dx * along_x + dy * along_y) / length).clamp(0, 1)
     return ((dx - t * along_x) ** 2 + (dy - t * along_y) ** 2 + 1e-9).sqrt() - radius
-
-
-def gauss(x: Tensor) -> Tensor:
-    """exp(-x^2), the soft spot that shading is made of."""
-    return torch.exp(-x * x)
-
-
-def smoothstep(x: Tensor, low: float, high: float) -> Tensor:
-    """0 below `low`, 1 above `high`, smooth between."""
-    t = ((x - low) / (high - low)).clamp(0, 1)
-    return t * t * (3 - 2 * t)
-
-
-def rgb(red: Tensor, green: Tensor, blue: Tensor) -> Tensor:
-    """Three `(B, 1, 1)` channels to a colour `(B, 3, 1, 1)`."""
-    return torch.stack([red, green, blue], dim=1)
 
 
 def flat(like: Tensor, red: float, green: float, blue: float) -> Tensor:

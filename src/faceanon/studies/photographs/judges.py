@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from faceanon.errors import UserError
 from faceanon.files import load_strictly, sha256
-from faceanon.metrics.recognition import Similarity, compare_rows, impostor_pairs, pair_scores, threshold_at_far
+from faceanon.metrics.recognition import Similarity, impostor_pairs, pair_scores, threshold_at_far
 from faceanon.networks.adapters import Normalised
 from faceanon.networks.dlib_resnet import RECOGNISER, DlibResNet, model_folder
 from faceanon.networks.frozen import Frozen
@@ -50,10 +50,6 @@ class Judge:
             return F.normalize(embedding, dim=-1)
         return embedding
 
-    def compare_rows(self, some: Tensor, others: Tensor) -> Tensor:
-        """Scores `(N,)` of `(N, E)` against `(N, E)`, row by row; NaN where an embedding is."""
-        return compare_rows(self.prepared(some), self.prepared(others), self.similarity)
-
     def impostors(self, embedding: Tensor, person: Tensor) -> Tensor:
         """Scores of pairs of different persons, `(P,)`, of embeddings `(N, E)` and labels `(N,)`."""
         return pair_scores(self.prepared(embedding), impostor_pairs(person), self.similarity)
@@ -66,21 +62,6 @@ class Judge:
             person: `(N,)`, whose they are.
         """
         return threshold_at_far(self.impostors(embedding, person), FAR)
-
-
-def accepted(judges: Sequence[Judge], thresholds: Sequence[float], known: Sequence[Tensor], pictures: Tensor) -> Tensor:
-    """Whether each judge takes each picture for the person of the original, `(N, J)` of 0 and 1.
-
-    Args:
-        judges: J of them.
-        thresholds: Theirs, of `Judge.threshold`.
-        known: What each of them sees in the N originals, `(N, E)`.
-        pictures: `(N, 3, S, S)`.
-    """
-    seen = []
-    for judge, threshold, embedding in zip(judges, thresholds, known, strict=True):
-        seen.append(judge.compare_rows(judge.embed(pictures), embedding) > threshold)
-    return torch.stack(seen, 1).float()
 
 
 def _on(device: torch.device | str, network: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:

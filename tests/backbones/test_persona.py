@@ -426,7 +426,7 @@ def test_what_covers_a_face_stays_and_the_rest_comes_back(persona, size):
 @torch.no_grad()
 def test_a_face_is_never_covered_whole(persona, faces, monkeypatch):
     whole = persona.encode(faces)
-    monkeypatch.setattr(persona.finder, "covers", lambda latents, maps, mesh: torch.ones(len(latents), 1, 16, 16))
+    monkeypatch.setattr(use_module, "covered_in", lambda chances, masks, meshes: np.ones_like(chances))
     none_left = persona.encode(faces)
     np.testing.assert_array_equal(none_left.mask, drawn_lines(numbers_of(whole.mesh[..., :2]), numbers_of(faces))[1])
     assert torch.isfinite(none_left.attributes).all()

@@ -92,6 +92,14 @@ def sealed_bundle(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
+def few_clone(tmp_path_factory):
+    """A clone that ships few pictures: commands on its `src` soon have them prepared and tested."""
+    from few_pictures import cloning_few
+
+    return cloning_few(tmp_path_factory.mktemp("clone"))
+
+
+@pytest.fixture(scope="session")
 def shared():
     """The folder `shared` beside the repository: golden tensors and test photographs."""
     folder = REPO.parent / "shared"

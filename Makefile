@@ -64,7 +64,7 @@ test: lint ## ruff, mypy and the default tests (no network)
 
 test-slow: $(STAMP) ## the tests marked slow: training, DDP, whole commands
 	@echo "[test-slow] pytest, the tests marked slow"
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile -m "slow and not network"
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder -m "slow and not network"
 
 test-timing: $(STAMP) ## the tests that compare speeds: for a machine that does nothing else
 	@echo "[test-timing] pytest, the tests marked timing"

@@ -10,8 +10,26 @@ import pytest
 
 REPO = Path(__file__).resolve().parents[1]
 
+# Files whose slow tests take minutes, the longest first.
+LONGEST = (
+    "test_full_scale.py",
+    "test_docs_blocks.py",
+    "test_zoo_photographs.py",
+    "test_zoo.py",
+    "test_plugin.py",
+    "test_kill_resume.py",
+    "test_gpu_report.py",
+    "test_wheel.py",
+)
+
 os.environ["WANDB_MODE"] = "offline"
 os.environ.setdefault("WANDB_SILENT", "true")
+
+
+def pytest_collection_modifyitems(items):
+    """Long files first: a worker gets whole files, and would be alone with one that came last."""
+    place = {name: number for number, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: place.get(item.path.name, len(LONGEST)))
 
 
 class NetworkBlockedError(RuntimeError):
@@ -89,6 +107,14 @@ def sealed_bundle(tmp_path_factory):
     from bundles import make_sealed_bundle
 
     return make_sealed_bundle(tmp_path_factory.mktemp("sealed64"))
+
+
+@pytest.fixture(scope="session")
+def few_clone(tmp_path_factory):
+    """A clone that ships few pictures: commands on its `src` soon have them prepared and tested."""
+    from few_pictures import cloning_few
+
+    return cloning_few(tmp_path_factory.mktemp("clone"))
 
 
 @pytest.fixture(scope="session")

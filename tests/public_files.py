@@ -16,6 +16,7 @@ import importlib.util
 import json
 import sys
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,14 @@ class Recipe:
         gain = 1.0 if "_d_" in manifest else 4.0  # a generator's blur kernels contain the up-sampling's gain
         return {key: torch.from_numpy(weights[key]) if key in weights else gain * blur_kernel() for key in shapes}
 
+    @cached_property
+    def generator(self) -> tuple[State, Tensor]:
+        """The generator of 256 px, which several files hold, and its mean w."""
+        state = self.state("stylegan2_g_256", "stylegan2")
+        net = Generator(256)
+        net.load_state_dict(state)
+        return state, mean_latent(net)
+
 
 def blur_kernel() -> Tensor:
     """The kernel of sum 1 that the recipe leaves as constructed."""
@@ -89,31 +98,24 @@ def encoder_content(encoder: State, decoder: State, average: Tensor, opts: Mappi
     return {"state_dict": state, "latent_avg": average.repeat(rows, 1), "opts": dict(opts)}
 
 
-def _generator(recipe: Recipe) -> tuple[State, Tensor]:
-    state = recipe.state("stylegan2_g_256", "stylegan2")
-    net = Generator(256)
-    net.load_state_dict(state)
-    return state, mean_latent(net)
-
-
 def _stylegan2(recipe: Recipe) -> dict[str, Any]:
-    return stylegan2_content(*_generator(recipe), recipe.state("stylegan2_d_256", "stylegan2"))
+    return stylegan2_content(*recipe.generator, recipe.state("stylegan2_d_256", "stylegan2"))
 
 
 def _rosinality_550000(recipe: Recipe) -> dict[str, Any]:
     """The public 256 px training checkpoint: no noise maps, no average, its arguments in a Namespace."""
-    state = {name: value for name, value in _generator(recipe)[0].items() if not name.startswith("noises.")}
+    state = {name: value for name, value in recipe.generator[0].items() if not name.startswith("noises.")}
     return {"g_ema": state, "args": argparse.Namespace(size=256, n_mlp=8, channel_multiplier=2)}
 
 
 def _e4e(recipe: Recipe) -> dict[str, Any]:
-    generator, average = _generator(recipe)
+    generator, average = recipe.generator
     encoder = recipe.state("e4e_256", "generic", "encoder.")
     return encoder_content(encoder, generator, average, {**E4E_OPTIONS, "stylegan_size": 256})
 
 
 def _psp(recipe: Recipe) -> dict[str, Any]:
-    generator, average = _generator(recipe)
+    generator, average = recipe.generator
     encoder = recipe.state("psp_256", "generic", "encoder.")
     return encoder_content(encoder, generator, average, {**PSP_OPTIONS, "output_size": 256, "n_styles": 14})
 

@@ -1,7 +1,8 @@
 """Every code block of the README, the tutorials and the explanations runs, in order, in a directory of its own.
 
 A block is run unless it says otherwise: `<!-- test: skip REASON -->` on the line before its fence. Trainings are made
-small by what `SHRINK` appends to their commands; nothing else about a block is changed.
+small by what `SHRINK` appends to their commands, and by a clone that ships few pictures; nothing else about a block is
+changed.
 """
 
 import argparse
@@ -35,11 +36,12 @@ EVERY_PAGE = [REPO / "README.md", *sorted((REPO / "docs").rglob("*.md"))]
 FENCE = re.compile(r"^(?:<!-- test: (?P<note>.*?) -->\n)?^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.M | re.S)
 SILENT = ("text", "yaml", "json", "csv", "html")  # shown, not run
 PASSWORD = "correct horse battery staple"
-SECONDS = 1800  # for one block: README trains and tests DBAF in one, five minutes of it read strangers
+SECONDS = 1800  # for one block: README trains and tests DBAF in one
 
 SHRINK = {  # command: what is appended, so that it takes seconds
     r"faceanon fit\b(?!.*--print_config)": "--trainer.max_epochs 1 --trainer.limit_train_batches 1 "
     "--trainer.limit_val_batches 1 --data.init_args.versions 1",
+    r"faceanon fit\b.*_s2\.yaml": "--model.init_args.reader_rows 8",
     r"faceanon test\b": "--data.init_args.versions 1 --trainer.limit_test_batches 1",
     r".*configs/trainer/gpu\.yaml": "--trainer.accelerator cpu --trainer.precision 32-true",  # most have no GPU
 }
@@ -157,10 +159,10 @@ def on_a_terminal(words, folder, environment):
 
 
 @pytest.fixture
-def desk(tmp_path):
+def desk(tmp_path, few_clone):
     """A directory with what the pages take for granted: the clone's configs and models, and photographs."""
     for name in ("configs", "checkpoints"):
-        (tmp_path / name).symlink_to(REPO / name)
+        (tmp_path / name).symlink_to(few_clone / name)
     party = photo_party()
     (tmp_path / "photos/trip").mkdir(parents=True)
     for name in ("party.jpg", "photo.jpg"):
@@ -221,11 +223,11 @@ def test_a_mistake_in_a_command_is_found():
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_the_blocks_of_a_page_run_in_order(page, desk):
+def test_the_blocks_of_a_page_run_in_order(page, desk, few_clone):
     environment = {
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        "PYTHONPATH": str(REPO / "src"),
+        "PYTHONPATH": str(few_clone / "src"),
         "OMP_NUM_THREADS": "1",
         "COLUMNS": "100",
     }

@@ -98,12 +98,12 @@ def test_the_page_shows_the_files_of_the_plugin():
     assert set(shown) - set(held) == {"write_face.py"}
 
 
-def environment(folder):
-    """Commands of this installation; pip installs into `folder`, from nothing but what is here."""
+def environment(folder, clone):
+    """Commands of this installation on a clone; pip installs into `folder`, from nothing but what is here."""
     return {
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        "PYTHONPATH": f"{folder}{os.pathsep}{REPO / 'src'}",
+        "PYTHONPATH": f"{folder}{os.pathsep}{clone / 'src'}",
         "OMP_NUM_THREADS": "1",
         "PIP_TARGET": str(folder),
         "PIP_NO_INDEX": "1",
@@ -115,7 +115,7 @@ def environment(folder):
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_the_page_followed_to_the_letter_from_an_empty_directory(tmp_path):
+def test_the_page_followed_to_the_letter_from_an_empty_directory(tmp_path, few_clone):
     pytest.importorskip("hatchling", reason="pip builds the example with hatchling, and may not fetch it here")
     work = tmp_path / "work"
     work.mkdir()
@@ -127,7 +127,7 @@ def test_the_page_followed_to_the_letter_from_an_empty_directory(tmp_path):
             done = subprocess.run(
                 [shutil.which("bash"), "-euc", text],
                 cwd=work,
-                env=environment(tmp_path / "site"),
+                env=environment(tmp_path / "site", few_clone),
                 capture_output=True,
                 text=True,
             )

@@ -103,7 +103,7 @@ def test_photographs_of_a_number_are_the_same_each_time(script, tmp_path):
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_a_command_that_is_killed_three_times_loses_nothing(tmp_path):
     environment = {**os.environ, "PYTHONPATH": str(REPO / "src"), "OMP_NUM_THREADS": "1"}
-    run = [sys.executable, str(SCRIPT), str(tmp_path), "--photos", "12", "--kills", "3", "--longest", "4"]
+    run = [sys.executable, str(SCRIPT), str(tmp_path), "--photos", "9", "--kills", "3", "--longest", "4"]
     line = [*run, "--back", "3", "--", "--face-size", "128"]
     ended = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=900, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 PASSWORD = "a password that is long enough"
+FRAMES = 4  # of the clip
 
 
 def faceanon(*words):
@@ -64,7 +65,7 @@ def folder():
 
 
 def clip():
-    """Half a second of a photo that stands still."""
+    """A few frames of a photo that stands still."""
     import av
     from PIL import Image
 
@@ -73,7 +74,7 @@ def clip():
         # The encoder takes even sides only.
         stream.width, stream.height = (side // 2 * 2 for side in photo.size)
         stream.pix_fmt = "yuv420p"
-        for _ in range(12):
+        for _ in range(FRAMES):
             out.mux(
                 stream.encode(av.VideoFrame.from_image(photo.convert("RGB").crop((0, 0, stream.width, stream.height))))
             )
@@ -93,14 +94,14 @@ def pixels_of(path):
 
 
 def frame_of(path):
-    """The sixth frame of a clip, likewise."""
+    """The middle frame of a clip, likewise."""
     import av
     import numpy as np
 
     with av.open(path) as video:
         frames = list(video.decode(video=0))
-    assert len(frames) == 12, f"{path} has {len(frames)} frames"
-    return np.asarray(frames[5].to_ndarray(format="rgb24"), float)
+    assert len(frames) == FRAMES, f"{path} has {len(frames)} frames"
+    return np.asarray(frames[FRAMES // 2].to_ndarray(format="rgb24"), float)
 
 
 def compare(original, hidden, back, least=0):

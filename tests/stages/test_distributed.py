@@ -12,7 +12,7 @@ from faceanon.files import load_tensors
 
 pytestmark = pytest.mark.slow
 
-FACES = ("--data.init_args.groups=8",)
+FACES = ("--data.init_args.groups=4", "--data.init_args.batch_size=4")
 
 
 def fit(config, bundle, out, **options):

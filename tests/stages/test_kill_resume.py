@@ -133,8 +133,9 @@ def test_a_real_stage_killed_twenty_times(tiny_bundle, tmp_path):
 
     def command(folder):
         options = small("dbaf_s1", {"r1_interval": 3, "schedule": "cosine", "warmup": 3})
-        jitter = ("--data.init_args.jitter.scale=0.1", "--data.init_args.jitter.shift=0.06")
-        return ["fit", *words("dbaf_s1", tiny_bundle, folder, saver, **options), *jitter, "--trainer.max_epochs=12"]
+        data = {"groups": 4, "batch_size": 4, "jitter.scale": 0.1, "jitter.shift": 0.06}
+        given = [f"--data.init_args.{name}={value}" for name, value in data.items()]
+        return ["fit", *words("dbaf_s1", tiny_bundle, folder, saver, **options), *given, "--trainer.max_epochs=8"]
 
     seconds = timed(command(tmp_path / "whole"))
     train_under_fire(command(tmp_path / "broken"), tmp_path / "broken", 20, 1, seconds)

@@ -11,6 +11,7 @@ from faceanon.backbones.frame_options import FrameOptions
 from faceanon.backbones.in_frame import in_use
 from faceanon.data.files import read_photo
 from faceanon.data.prepared import PreparedFaces
+from faceanon.errors import UserError
 from faceanon.metrics.saved import saved
 from faceanon.paths import checkpoints
 from faceanon.stages import anonymize
@@ -21,20 +22,17 @@ FILES = sorted((checkpoints() / "photo128" / "pictures").iterdir())[:4]
 OPTIONS = {"cid_depth": 1, "cid_heads": 2, "cid_head_dim": 8, "cid_start": 0.0}
 
 
-def stage_of(backbone):
+def stage_of(backbone, **options):
     # No parser of photographs ships.
     weights = AnonymizeWeights(parsing=0.0)
     frame = FrameOptions(keep_light=0.16)
-    return AnonymizeStage(backbone=backbone, trainable=["kria"], weights=weights, frame=frame)
+    return AnonymizeStage(backbone=backbone, trainable=["kria"], weights=weights, frame=frame, **options)
 
 
 @pytest.fixture
 def stage():
     torch.manual_seed(0)
-    backbone = DBAFWithFlips("photo128_prior", flips=8, code_reader=True, **OPTIONS).eval()
-    stage = stage_of(backbone)
-    stage.backbone.reader_rows = 6
-    return stage
+    return stage_of(DBAFWithFlips("photo128_prior", flips=8, code_reader=True, **OPTIONS).eval(), reader_rows=6)
 
 
 def photographs():
@@ -87,6 +85,11 @@ def test_the_reader_is_measured_as_the_method_is_used(stage):
     stage._measure_reader(FILES, iter(()))
     assert stage.backbone.training
     assert not torch.equal(stage.backbone.code_reader.weight, before)
+
+
+def test_a_reader_of_nobody_is_refused(tiny_bundle):
+    with pytest.raises(UserError, match="reader_rows is 0; give 1 or more"):
+        stage_of(DBAFWithFlips(str(tiny_bundle), **OPTIONS), reader_rows=0)
 
 
 def test_only_prepared_photographs_of_a_method_in_a_frame_are_read(tmp_path, monkeypatch, tiny_bundle):

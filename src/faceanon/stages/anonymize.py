@@ -99,6 +99,8 @@ class AnonymizeStage(BackboneStage[Branches]):
             single stage that DBAF ablates. The paper says that both are trained in one stage, and no more; that the
             two objectives are added up is our reading.
         anchor_from: Model whose drawings the anchors ask for, to continue an earlier stage 2; by default `init_from`.
+        reader_rows: Strangers on whom it is measured how codes are read off saved pictures, for a method that asks for
+            that; by default as many as the method wants.
         report: Folder of `faceanon test`'s report.
         protocol: Of `faceanon test`, by label or path (docs/reference/protocol.md); None follows none.
         features: Folder where `faceanon test` keeps what its networks make of the originals, for the test of the next
@@ -107,7 +109,7 @@ class AnonymizeStage(BackboneStage[Branches]):
 
     Raises:
         UserError: `saved_noise` is negative, or given for a `latent` loop, which reads no picture; `branches_every` is
-            below 1; a weight on the way back of a method that has none.
+            or `reader_rows` below 1; a weight on the way back of a method that has none.
     """
 
     weights: AnonymizeWeights
@@ -127,6 +129,7 @@ class AnonymizeStage(BackboneStage[Branches]):
         part_emphasis: float = 0.0,
         mixtures: DisentangleWeights | None = None,
         anchor_from: Path | None = None,
+        reader_rows: int | None = None,
         report: Path = Path("runs/report"),
         protocol: str | None = None,
         features: Path | None = None,
@@ -136,6 +139,8 @@ class AnonymizeStage(BackboneStage[Branches]):
             raise UserError(f"saved_noise is {saved_noise} in loop {loop}; give 0, or more with loop file or image")
         if branches_every < 1:
             raise UserError(f"branches_every is {branches_every}; give 1 (every batch) or more")
+        if reader_rows is not None and reader_rows < 1:
+            raise UserError(f"reader_rows is {reader_rows}; give 1 or more")
         back = []
         for name in ON_THE_WAY_BACK:
             if getattr(weights, name):
@@ -155,6 +160,8 @@ class AnonymizeStage(BackboneStage[Branches]):
             if weight:
                 needed.append(role)
         self.bundle.require("recogniser", "judge", *needed)
+        if reader_rows is not None and backbone.reader_rows:
+            backbone.reader_rows = reader_rows
         self.weights = weights
         self.loop = loop
         self.saved_noise = saved_noise

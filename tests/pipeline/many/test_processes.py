@@ -157,17 +157,17 @@ def faceanon(*words):
 @pytest.mark.slow
 @pytest.mark.timeout(1800)  # two starts of two processes: half a minute alone, much longer on a busy machine
 def test_two_gloo_processes_give_what_one_gives(tmp_path):
-    photos = make_photos(tmp_path / "in", 7)
+    photos = make_photos(tmp_path / "in", 3)
     (photos / "a/broken.png").write_bytes(b"no picture")
     two = faceanon("anonymize", photos, tmp_path / "two", "--aligned", "--same-stranger", "--devices", 2)
     assert two.returncode == 3, two.stderr
-    assert "anonymized 7 face(s) in 7 photo(s)" in two.stdout
+    assert "anonymized 3 face(s) in 3 photo(s)" in two.stdout
     assert "1 file(s) skipped" in two.stdout.replace("\n", " ")
     assert "Traceback" not in two.stderr
     assert "arning" not in two.stderr
     lines = [json.loads(line) for line in (tmp_path / "two" / JOURNAL_NAME).read_text().splitlines()]
     done = [line["source"] for line in lines[1:] if line["event"] == "done"]
-    assert sorted(done) == [f"a/{n:02}.png" for n in (1, 3, 5)] + [f"b/c/{n:02}.png" for n in (0, 2, 4, 6)]
+    assert sorted(done) == ["a/01.png", "b/c/00.png", "b/c/02.png"]
     assert hidden(tmp_path / "two") == [JOURNAL_NAME]
     # one process goes on under the salt of the two: the same files again, byte for byte
     before = pictures(tmp_path / "two")
@@ -180,5 +180,5 @@ def test_two_gloo_processes_give_what_one_gives(tmp_path):
     # nothing but the broken file is left, so that one process has no photo at all
     again = faceanon("anonymize", photos, tmp_path / "two", "--aligned", "--same-stranger", "--devices", 2)
     assert again.returncode == 3, again.stderr
-    assert "7 file(s) were done before" in again.stdout.replace("\n", " ")
+    assert "3 file(s) were done before" in again.stdout.replace("\n", " ")
     assert pictures(tmp_path / "two") == before

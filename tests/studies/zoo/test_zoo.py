@@ -5,12 +5,12 @@ import signal
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import nullcontext
+from functools import partial
 from unittest.mock import Mock
 
 import lightning as L
 import pytest
 import yaml
-from few_pictures import shipping_few
 
 from bundles import make_latent_bundle
 from faceanon.cli import main
@@ -22,8 +22,10 @@ from faceanon.studies.zoo import jobs as _zoo_jobs
 from faceanon.studies.zoo import photographs
 from faceanon.studies.zoo import recipes as _recipes
 from faceanon.studies.zoo import train as _zoo
+from faceanon.studies.zoo.jobs import _begin
 from faceanon.training import cli as training
 from faceanon.training.signals import StoppedError
+from few_pictures import shipping_few
 
 
 @pytest.fixture(scope="module")
@@ -145,11 +147,16 @@ def test_the_steps_are_shared_between_the_stages(tmp_path, monkeypatch):
     ]
 
 
+def begin_with_few(shipped, threads):
+    """A process of the zoo that starts anew, told of few pictures."""
+    photographs.SHIPPED = shipped
+    _begin(threads)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_methods_at_once_give_the_same_table(bundle, few, tmp_path, monkeypatch, capfd):
-    # Processes that start anew know nothing of few pictures.
-    monkeypatch.setattr(photographs, "SHIPPED", "photo128")
+    monkeypatch.setattr(_zoo_jobs, "_begin", partial(begin_with_few, photographs.SHIPPED))
     words = ["--methods", "deepprivacy", "blur", "--seeds", "1", "2", "--jobs", "2"]
     assert zoo(bundle, tmp_path / "both", few, *words) == 0
     told = capfd.readouterr().out

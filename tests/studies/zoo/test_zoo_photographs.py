@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from few_pictures import shipping_few
 
 from bundles import make_latent_bundle
 from faceanon.cli import main
@@ -16,6 +15,7 @@ from faceanon.studies.zoo import photographs, recipes
 from faceanon.studies.zoo import train as _zoo
 from faceanon.studies.zoo.recipes import find_ablations, find_methods
 from faceanon.training import cli as training
+from few_pictures import framing_few, shipping_few
 
 
 @pytest.fixture(scope="module")
@@ -135,10 +135,13 @@ def test_the_words_of_an_ablation_on_photographs(bundle, words):
 @pytest.mark.timeout(900)
 def test_ablations_on_photographs_are_trained_and_tested(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("faceanon.backbones.dbaf_flips.STRANGERS", 8)
+    monkeypatch.setattr(photographs, "FRAMED", str(framing_few(tmp_path / "few")))
     monkeypatch.setattr(recipes.ZooStage, "batches", lambda *given: 1)
+    # Of the usual width it is the writing of checkpoints that takes time.
+    narrow = {"cid_depth": 1, "cid_heads": 2, "cid_head_dim": 8}
     short = {
-        "data": {"init_args": {"versions": 1, "cache": str(tmp_path / "prepared")}},
+        "model": {"init_args": {"backbone": {"init_args": narrow}}},
+        "data": {"init_args": {"versions": 1, "batch_size": 4, "cache": str(tmp_path / "prepared")}},
         "trainer": {"limit_test_batches": 1},
     }
     (tmp_path / "short.yaml").write_text(yaml.safe_dump(short))

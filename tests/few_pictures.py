@@ -3,9 +3,10 @@
 import csv
 import shutil
 
-from faceanon.paths import checkpoints
+from faceanon.paths import checkpoints, data_root
 
 SHIPPED = checkpoints() / "photo128"
+FRAMED = checkpoints() / "photo128_mesh"
 
 
 def shipping_few(folder):
@@ -24,4 +25,20 @@ def shipping_few(folder):
         writer = csv.DictWriter(file, list(rows[0]))
         writer.writeheader()
         writer.writerows(rows)
+    return folder
+
+
+def framing_few(folder):
+    """photo128_mesh beside a photo128 of few pictures, both in `folder`."""
+    shipping_few(folder / "photo128")
+    return shutil.copytree(FRAMED, folder / "photo128_mesh")
+
+
+def cloning_few(folder):
+    """A clone whose photo128 has few pictures, for commands in processes of their own."""
+    shutil.copytree(data_root() / "src", folder / "src")
+    shutil.copyfile(data_root() / "pyproject.toml", folder / "pyproject.toml")
+    shutil.copytree(data_root() / "configs", folder / "configs")
+    shutil.copytree(checkpoints(), folder / "checkpoints", ignore=shutil.ignore_patterns("photo128"))
+    shipping_few(folder / "checkpoints/photo128")
     return folder

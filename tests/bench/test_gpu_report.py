@@ -95,6 +95,7 @@ def test_trainings_without_faces_are_refused(script, capsys, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_the_rehearsal_goes_through_everything(tmp_path):
     words = ["--rehearse", "--out", str(tmp_path / "out"), "--work", str(tmp_path / "work")]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}

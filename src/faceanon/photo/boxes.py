@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from faceanon.errors import UserError
 from faceanon.files import write_atomic
 from faceanon.manifest import MAX_SIDE, CropGeometry
+from faceanon.photo.agreement import overlaps
 from faceanon.photo.crop_paste import crop
 from faceanon.photo.detect import Detection, Detector
 from faceanon.photo.policy import Face
@@ -301,7 +302,8 @@ def _points_in(
     best = None
     most = SAME
     for face in finder.detect(np.ascontiguousarray(shown)):
-        share = _overlap(placed(np.array(face.box).reshape(2, 2)).ravel().tolist(), box)
+        corners = placed(np.array(face.box).reshape(2, 2)).ravel()
+        share = float(overlaps(corners, np.array([box]))[0])
         if share >= most:
             most = share
             best = placed(face.points)
@@ -315,15 +317,6 @@ def _holds(box: DecidedBox) -> bool:
     x, y = box.points.mean(0).tolist()
     x1, y1, x2, y2 = box.box
     return bool(x1 <= x <= x2 and y1 <= y <= y2)
-
-
-def _overlap(one: Sequence[float], other: Sequence[float]) -> float:
-    """Intersection over union of two boxes."""
-    wide = min(one[2], other[2]) - max(one[0], other[0])
-    high = min(one[3], other[3]) - max(one[1], other[1])
-    common = max(wide, 0.0) * max(high, 0.0)
-    areas = [(box[2] - box[0]) * (box[3] - box[1]) for box in (one, other)]
-    return common / (sum(areas) - common)
 
 
 def _annotation(box: DecidedBox, number: int, photo: int) -> dict[str, Any]:

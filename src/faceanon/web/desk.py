@@ -151,10 +151,11 @@ class Desk:
         def work(_: Path, place: Path) -> Reply:
             start = time.perf_counter()
             done = PageResults(place, Password(password))
+            # One for all files: it keeps what finds the eyes in boxes.
+            pipeline = copy(self.pipelines[method])
             for path, decided in boxes.items():
                 # A photo without a box stays as it is; of a single one the visitor is told so.
                 if any(part.boxes for part in decided) or len(items) == 1:
-                    pipeline = copy(self.pipelines[method])
                     pipeline.boxes = Decisions(decided, "the page")
                     done.hide(pipeline, path)
             line = _hidden(done, self.pipelines[method], time.perf_counter() - start)

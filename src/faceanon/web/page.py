@@ -319,12 +319,14 @@ def _keep(
         return
     item = review.current
     item.seen = seen
-    if item.failed:
+    drawn = frame_boxes if isinstance(item, ReviewedFilm) else boxes
+    # None: the component has nothing to say, and nobody's box may go by that.
+    if item.failed or drawn is None:
         return
     if isinstance(item, ReviewedFilm):
-        item.keep(frame_boxes or [], people or [])
+        item.keep(drawn, people or [])
     else:
-        item.boxes = boxes or []
+        item.boxes = drawn
 
 
 def _bare_boxes(component: Any) -> Any:  # noqa: ANN401 - the package has no types

@@ -16,6 +16,7 @@ from study_fakes import SIDE, Blind, CountingMesh, Replacing, Unchanged, colour_
 from faceanon import cli
 from faceanon.data.files import read_photo
 from faceanon.errors import UserError
+from faceanon.metrics.recognition import compare_rows
 from faceanon.metrics.saved import from_bytes
 from faceanon.models import load_backbone
 from faceanon.photo.file import load_photo
@@ -320,7 +321,7 @@ def test_dlib_judges_by_distance():
     image = torch.rand(2, 3, 64, 64) * 2 - 1
     embedding = judge.embed(image)
     assert embedding.shape == (2, 128)
-    assert torch.allclose(judge.compare_rows(embedding, embedding), torch.zeros(2))
+    assert torch.allclose(compare_rows(embedding, embedding, judge.similarity), torch.zeros(2))
 
 
 # --- the command

@@ -1,5 +1,6 @@
 """`--provider`: what of onnxruntime computes, and that nothing else does unnoticed."""
 
+import json
 import re
 
 import numpy as np
@@ -9,13 +10,16 @@ import pytest
 from faceanon import cli
 from faceanon.commands import _files, doctor
 from faceanon.errors import UserError
-from faceanon.light.networks import open_graph
-from faceanon.light.providers import BUILDS, CPU, PROVIDERS, provider_named
+from faceanon.light import providers
+from faceanon.light.networks import layouts, open_graph
+from faceanon.light.providers import BUILDS, CPU, OPENVINO, PROVIDERS, provider_named, provider_settings
 from faceanon.paths import checkpoints
 from faceanon.persona.light import LightPersona
 
 MODEL = checkpoints() / "persona_photo128"
 CUDA = PROVIDERS["cuda"]
+# Weights for a graph that no session of these tests computes.
+LOOKS = dict.fromkeys(layouts()["looks"]["names"], np.zeros(1, np.float32))
 
 
 @pytest.fixture
@@ -32,7 +36,8 @@ class Opened:
     started = (CPU,)
 
     def __init__(self, data, options, providers, enable_fallback):
-        self.asked = providers
+        self.asked = [name for name, _ in providers]
+        self.settings = dict(providers)
         assert not enable_fallback
 
     def get_providers(self):
@@ -86,8 +91,20 @@ def test_the_command_names_a_missing_provider_in_one_line(tmp_path, monkeypatch,
 def test_a_graph_is_opened_with_the_provider_and_the_processor_beside_it(monkeypatch):
     monkeypatch.setattr(onnxruntime, "InferenceSession", Opened)
     monkeypatch.setattr(Opened, "started", (CUDA, CPU))
-    assert open_graph("linear_border", provider=CUDA)() == [[CUDA, CPU]]
-    assert open_graph("linear_border")() == [[CPU]]
+    assert open_graph("looks", LOOKS, provider=CUDA)() == [[CUDA, CPU]]
+    assert open_graph("looks", LOOKS)() == [[CPU]]
+
+
+@pytest.mark.parametrize("instructions", [False, True], ids=["without", "with"])
+def test_openvino_rounds_what_may_be_rounded_where_the_processor_has_bfloat16(monkeypatch, instructions):
+    monkeypatch.setattr(providers, "has_bfloat16", lambda: instructions)
+    hints = []
+    for rounded in (True, False):
+        told = json.loads(provider_settings(OPENVINO, rounded, 3)["load_config"])["CPU"]
+        assert told["INFERENCE_NUM_THREADS"] == "3"
+        hints.append(told["INFERENCE_PRECISION_HINT"])
+    assert hints == ["bf16" if instructions else "f32", "f32"]
+    assert provider_settings(CPU, True, 3) == provider_settings(CUDA, True, 3) == {}
 
 
 def test_a_provider_that_does_not_start_is_refused_before_a_photo_is_touched(monkeypatch, offered):
@@ -103,7 +120,7 @@ def test_an_error_of_a_provider_becomes_one_line(monkeypatch):
 
     monkeypatch.setattr(onnxruntime, "InferenceSession", broken)
     with pytest.raises(UserError, match=r"with CUDAExecutionProvider \(CUDA failure 100: .* detected\)$"):
-        open_graph("linear_border", provider=CUDA)
+        open_graph("looks", LOOKS, provider=CUDA)
 
 
 def test_the_processor_by_name_computes_the_same_bytes_as_no_provider(monkeypatch):

@@ -264,20 +264,3 @@ def test_an_empty_region_leaves_the_photo_as_it_is():
     before = photo.copy()
     paste(photo, smooth(32, 1), CropGeometry(30, 30, 16, 4), region=np.zeros((32, 32), np.float32))
     np.testing.assert_array_equal(photo, before)
-
-
-@pytest.mark.parametrize("side", [40.0, 300.0])
-def test_pasting_without_torch_gives_the_same(side, monkeypatch):
-    photo = as_photo(smooth(260, 9))
-    geometry = CropGeometry(130.0, 120.0, side / 2 * 0.9, side / 2 * 0.3)
-    face = smooth(64, 10)
-    region = np.zeros((64, 64), np.float32)
-    region[10:40, 20:50] = 1
-    pasted = []
-    for there in (torch, None):
-        monkeypatch.setattr(pasting, "_torch", lambda there=there: there)
-        shown = photo.copy()
-        paste(shown, face, geometry, region=region)
-        pasted.append(shown.astype(int))
-    assert np.abs(pasted[0] - pasted[1]).max() <= 1
-    assert (pasted[0] != photo).any()

@@ -20,7 +20,7 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from faceanon.errors import UserError
-from faceanon.light.providers import CPU
+from faceanon.light.providers import CPU, provider_settings
 from faceanon.weights.shipped import usual_threads
 
 Array = NDArray[Any]
@@ -72,14 +72,15 @@ def check_layout(graph: str, tensors: Mapping[str, Any], source: str) -> None:
 
 
 def open_graph(
-    name: str, weights: Mapping[str, Array] | None = None, provider: str = CPU
+    name: str, weights: Mapping[str, Array], provider: str = CPU, rounded: bool = False
 ) -> Callable[..., list[Array]]:
     """A graph with its weights, ready to run.
 
     Args:
         name: Of the graph.
-        weights: Its tensors by name; None for a graph without weights.
+        weights: Its tensors by name.
         provider: What computes it, by onnxruntime's name; the CPU computes what it has no kernel for.
+        rounded: Whether it may compute in bfloat16, see `light.providers.provider_settings`.
 
     Returns:
         A function of the graph's inputs by name, to the list of its outputs; any number of threads may call it.
@@ -100,14 +101,15 @@ def open_graph(
     options.log_severity_level = 3
     # Waiting threads would spin on cores that other threads of the command want.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    if weights is not None:
-        names = layouts()[name]["names"]
-        values = []
-        for wanted in names:
-            values.append(onnxruntime.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(weights[wanted])))
-        # onnxruntime copies them while the session is opened, so they need not live longer.
-        options.add_external_initializers(names, values)
-    providers = list(dict.fromkeys([provider, CPU]))
+    names = layouts()[name]["names"]
+    values = []
+    for wanted in names:
+        values.append(onnxruntime.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(weights[wanted])))
+    # onnxruntime copies them while the session is opened, so they need not live longer.
+    options.add_external_initializers(names, values)
+    providers = []
+    for wanted in dict.fromkeys([provider, CPU]):
+        providers.append((wanted, provider_settings(wanted, rounded, usual_threads())))
     try:
         # After an error it would open itself anew on the CPU, with options whose weights are gone by then.
         session = onnxruntime.InferenceSession(data, options, providers, enable_fallback=False)

@@ -58,7 +58,7 @@ class GraphNetworks:
             "encoder": partial(self._open_codec, "encoder"),
             "draw": partial(self._open_codec, "draw"),
             "finish": partial(self._open_codec, "finish"),
-            "flow": lambda: open_graph("flow", flow(), self.provider),
+            "flow": lambda: open_graph("flow", flow(), self.provider, rounded=True),
             "recogniser": self._open_recogniser,
         }
         for name in SHIPPED:
@@ -89,7 +89,7 @@ class GraphNetworks:
         prefix = "encoder." if graph == "encoder" else "decoder."
         weights = below(self._codec(), prefix)
         check_layout(graph, weights, str(self.bundle))
-        return open_graph(graph, weights, self.provider)
+        return open_graph(graph, weights, self.provider, rounded=True)
 
     def _open_recogniser(self) -> Callable[..., list[Array]]:
         weights = self.read("recogniser")

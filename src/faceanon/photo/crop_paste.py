@@ -1,27 +1,21 @@
-"""Take faces out of a photo and put them back, so that cropping the saved photo gives the same face again.
-
-In numpy, but for the sampling of a picture at given places: torch's, where the command has brought torch along, else
-onnxruntime's GridSample, which gives the same in four times the time.
-"""
+"""Take faces out of a photo and put them back, so that cropping the saved photo gives the same face again."""
 
 from __future__ import annotations
 
 import math
-import sys
-from collections.abc import Callable, Sequence
-from functools import cache
-from typing import Any
+from collections.abc import Sequence
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from faceanon.light.networks import Array, open_graph
+from faceanon.light.networks import Array
 from faceanon.manifest import CropGeometry
 from faceanon.photo.align import Box, box_around, crop_window, samples
 
 FEATHER = 0.05  # width of a pasted face's soft edge, as a share of its side
 PASSES = 4  # corrections of a pasted face, see `paste`
+LONGEST = 2**14  # row of places that OpenCV is given at once; it takes fewer than 2 ** 15 rows and columns
 SEEN = 1 / 255  # of a change on [-1, 1]: half a step of 8 bits, below which a pixel stays what it was
 # Stronger than the classical methods' own defaults: a face here fills two thirds of the hidden square.
 BLUR = 0.12  # standard deviation, in sides of the square
@@ -54,7 +48,7 @@ def crop(photo: NDArray[np.uint8], geometry: CropGeometry, size: int) -> Array:
     box = crop_window(geometry, photo.shape[1], photo.shape[0])
     steps = _crop_steps(geometry, size)
     grid = _places(geometry, box, steps[None, :], steps[:, None])[None]
-    fine = _fine(_window(photo, box), grid, "bicubic", "reflection")
+    fine = _fine(_window(photo, box), grid, cv2.INTER_CUBIC, cv2.BORDER_REFLECT)
     # Some bicubic weights are negative, so edges overshoot the range: hence the clamp.
     return _averaged(fine, grid.shape[1] // size).clip(-1, 1)
 
@@ -115,7 +109,7 @@ def paste(
     alpha = _opacity(grid, feather, times)
     firm = _firm(size, feather)
     if wide is not None:
-        fine = _fine(wide[None], grid, "bilinear", "border")
+        fine = _fine(wide[None], grid, cv2.INTER_LINEAR, cv2.BORDER_REPLICATE)
         # Outside of the region the photo stays, and there is nothing to correct.
         alpha = alpha * _averaged(fine, times)
         firm = firm * wide
@@ -136,7 +130,7 @@ def paste(
     wanted = face.reshape(3, -1)[:, held]
     back = _crop_cells(geometry, box, size, held)
     for _ in range(passes):
-        seen = _sampled(shown.reshape(window.shape), back, "reflection").clip(-1, 1)
+        seen = _sampled(shown.reshape(window.shape), back, cv2.BORDER_REFLECT).clip(-1, 1)
         # Irani and Peleg: what the pasted face lacks when it is read back is added to the face.
         corrected.reshape(3, -1)[:, held] += wanted - seen
         _draw(shown, corrected, places, below, opacity, cells)
@@ -188,36 +182,28 @@ def _pixelated(face: Array, cells: int) -> Array:
     return shown
 
 
-@cache
-def _sampler(name: str) -> Callable[..., list[Array]]:
-    """A graph of GridSample alone, opened once."""
-    return open_graph(name)
-
-
-def _fine(picture: Array, grid: Array, mode: str, beyond: str) -> Array:
+def _fine(picture: Array, grid: Array, how: int, beyond: int) -> Array:
     """A picture `(C, h, w)` at the places `(1, r, c, 2)`: `(C, r, c)`.
+
+    OpenCV rounds a place to the 32nd part of a pixel. `crop` and `paste` round alike, so a pasted face is still read
+    back as what it was meant to be.
 
     Args:
         picture: The picture.
         grid: Its edges lie at -1 and 1.
-        mode: `bicubic` or `bilinear`.
-        beyond: The picture beyond its edges: `reflection` or `border`.
+        how: `cv2.INTER_CUBIC` or `cv2.INTER_LINEAR`.
+        beyond: The picture beyond its edges: `cv2.BORDER_REFLECT` or `cv2.BORDER_REPLICATE`.
     """
-    torch = _torch()
-    if torch is None:
-        graph = _sampler(f"{'cubic' if mode == 'bicubic' else 'linear'}_{beyond}")
-        found: Array = graph(picture=picture[None], grid=grid)[0][0]
-        return found
-    with torch.inference_mode():
-        given = torch.from_numpy(np.ascontiguousarray(picture))[None], torch.from_numpy(grid)
-        sampled = torch.nn.functional.grid_sample(*given, mode=mode, padding_mode=beyond, align_corners=False)
-    fine: Array = sampled[0].numpy()
+    channels, height, width = picture.shape
+    _, rows, columns, _ = grid.shape
+    # To OpenCV's places: 0 is the middle of the first pixel.
+    places = ((grid + 1) * np.float32((width, height)) - 1).reshape(-1, 2) / 2
+    # Its rows have one length, so the last one is filled up.
+    filled = np.zeros((-(-len(places) // LONGEST), min(LONGEST, len(places)), 2), np.float32)
+    filled.reshape(-1, 2)[: len(places)] = places
+    found = cv2.remap(np.ascontiguousarray(picture.transpose(1, 2, 0)), filled, None, how, borderMode=beyond)
+    fine: Array = found.reshape(-1, channels)[: len(places)].T.reshape(channels, rows, columns)
     return fine
-
-
-def _torch() -> Any:  # noqa: ANN401 - a module
-    """Torch, if it is there already."""
-    return sys.modules.get("torch")
 
 
 def _window(photo: NDArray[np.uint8], box: Box) -> Array:
@@ -242,8 +228,7 @@ def _places(geometry: CropGeometry, box: Box, right: NDArray[np.float64], down: 
     x = geometry.center_x + geometry.axis_x * right - geometry.axis_y * down
     y = geometry.center_y + geometry.axis_y * right + geometry.axis_x * down
     places = np.empty((*x.shape, 2), np.float32)
-    # As GridSample counts without align_corners: -1 and 1 are the window's outer edges, not the middles of its last
-    # pixels.
+    # -1 and 1 are the window's outer edges, not the middles of its last pixels.
     places[..., 0] = 2 * (x - left) / (right_edge - left) - 1
     places[..., 1] = 2 * (y - top) / (bottom - top) - 1
     return places
@@ -325,9 +310,9 @@ def _crop_cells(geometry: CropGeometry, box: Box, size: int, chosen: NDArray[np.
     return _places(geometry, box, right, down)[None]
 
 
-def _sampled(picture: Array, grid: Array, beyond: str) -> Array:
+def _sampled(picture: Array, grid: Array, beyond: int) -> Array:
     """A picture `(3, h, w)` at the places of `_cells_of`, the samples of each pixel averaged: `(3, N)`."""
-    fine = _fine(picture, grid, "bicubic", beyond)
+    fine = _fine(picture, grid, cv2.INTER_CUBIC, beyond)
     averaged: Array = fine.mean(1, dtype=np.float32)
     return averaged
 
@@ -343,5 +328,5 @@ def _draw(shown: Array, face: Array, places: NDArray[np.intp], below: Array, opa
         opacity: `(N,)`.
         grid: Of these pixels, see `_cells_of`.
     """
-    drawn = _sampled(face, grid, "border")
+    drawn = _sampled(face, grid, cv2.BORDER_REPLICATE)
     shown[:, places] = (below + opacity * (drawn - below)).clip(-1, 1)

@@ -33,11 +33,6 @@ from faceanon.networks.taef2 import LOCAL
 
 OPSET = 18
 MOST = 4096  # of a dimension that may vary
-SAMPLERS = {
-    "cubic_reflection": ("bicubic", "reflection"),
-    "cubic_border": ("bicubic", "border"),
-    "linear_border": ("bilinear", "border"),
-}
 
 
 @dataclass(frozen=True)
@@ -76,7 +71,7 @@ class _Mesh(nn.Module):
 
 
 def cases(method: Persona) -> dict[str, LightGraph]:
-    """All graphs with weights, by name."""
+    """All graphs, by name."""
     codec = method.bundle.build("codec").eval()
     assert isinstance(codec, LatentCodec)
     codec.float().to(memory_format=torch.contiguous_format)
@@ -215,24 +210,6 @@ def _bare(model: Any) -> None:  # noqa: ANN401 - onnx's protobuf classes have no
         del part.metadata_props[:]
 
 
-def sampler(mode: str, padding: str) -> bytes:
-    """A graph of GridSample alone: `picture` `(B, C, h, w)` at the places `grid` `(B, r, c, 2)`."""
-    import onnx
-
-    helper = onnx.helper
-    kind = onnx.TensorProto.FLOAT
-    node = helper.make_node(
-        "GridSample", ["picture", "grid"], ["fine"], mode=mode, padding_mode=padding, align_corners=0
-    )
-    picture = helper.make_tensor_value_info("picture", kind, ["b", "c", "h", "w"])
-    grid = helper.make_tensor_value_info("grid", kind, ["b", "rows", "columns", 2])
-    fine = helper.make_tensor_value_info("fine", kind, ["b", "c", "rows", "columns"])
-    graph = helper.make_graph([node], "sampler", [picture, grid], [fine])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=10)
-    data: bytes = model.SerializeToString(deterministic=True)
-    return data
-
-
 def write_graphs(method: Persona, folder: Path) -> None:
     """Write all graphs and `layouts.json` into a folder."""
     entries = {}
@@ -240,8 +217,6 @@ def write_graphs(method: Persona, folder: Path) -> None:
         data, names = graph_of(case)
         write_atomic(folder / f"{name}.onnx", data)
         entries[name] = {"layout": layout(case.whole), "names": names}
-    for name, (mode, padding) in SAMPLERS.items():
-        write_atomic(folder / f"{name}.onnx", sampler(mode, padding))
     write_atomic(folder / LAYOUTS, (json.dumps(entries, indent=1) + "\n").encode())
 
 

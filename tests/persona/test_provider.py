@@ -157,6 +157,28 @@ def test_a_provider_takes_onnxruntime_for_many_photos_and_whatever_the_environme
         assert isinstance(pipeline.backbone, LightPersona)
 
 
+@pytest.mark.parametrize(
+    ("photos", "typed_provider", "wanted"),
+    [(_files.MANY, None, OPENVINO), (1, None, "cpu"), (_files.MANY, "cpu", "cpu")],
+    ids=["many", "one", "another_is_typed"],
+)
+def test_openvino_takes_many_photos_where_it_is_installed(monkeypatch, offered, photos, typed_provider, wanted):
+    offered.insert(0, OPENVINO)
+    monkeypatch.setattr(providers, "has_bfloat16", lambda: True)
+    asked = []
+    monkeypatch.setattr(_files, "torch_installed", lambda: False)
+    monkeypatch.setattr("faceanon.persona.light.LightPersona", lambda folder, provider: asked.append(provider))
+    monkeypatch.setattr("faceanon.pipeline.photo.Pipeline", lambda method: method)
+    _files.load_pipeline(typed(typed_provider), photos=photos)
+    assert asked == [wanted]
+
+
+def test_openvino_is_no_quicker_without_the_instructions(monkeypatch, offered):
+    offered.insert(0, OPENVINO)
+    monkeypatch.setattr(providers, "has_bfloat16", lambda: False)
+    assert providers.quick_provider() is None
+
+
 def test_doctor_lists_the_providers_in_one_line(monkeypatch, offered):
     offered.insert(0, "CUDAExecutionProvider")
     real = doctor._version

@@ -203,6 +203,27 @@ def test_what_the_visitor_made_of_the_boxes_is_done(desk, tmp_path):
     assert read_decisions(reply.boxes).photos == review.current.decided()
 
 
+def test_boxes_are_lines_of_text_too():
+    from faceanon.web.review import LABELS, ReviewedPhoto, as_lines, from_lines
+
+    colours = ReviewedPhoto(Path("photo.png")).colours
+    assert list(colours) == list(LABELS)
+    text = "10 20 110 140 another stranger\n\n0 0 5 5 grey for good"
+    boxes = from_lines(text, colours)
+    assert [box["label"] for box in boxes] == ["another stranger", "grey for good"]
+    assert as_lines(boxes) == text.replace("\n\n", "\n")
+    assert from_lines(as_lines(boxes), colours) == boxes
+    for line, said in (
+        ("10 20 110 stranger", "line 1: give left, top, right, bottom"),
+        ("-1 20 110 140 stranger", "line 1: give left"),
+        ("10 20 110 140", "line 1: give left"),
+        ("110 20 10 140 stranger", "line 1: the right edge"),
+        ("1 2 3 4 stranger\n10 20 110 140 a fourth stranger", "line 2: no 'a fourth stranger'; a box is one of: str"),
+    ):
+        with pytest.raises(UserError, match=said):
+            from_lines(line, colours)
+
+
 def test_several_photos_become_one_file_and_their_boxes_another(desk, tmp_path):
     (tmp_path / "b").mkdir()
     paths = [noise(tmp_path / "a.png"), noise(tmp_path / "b/a.png", seed=1), noise(tmp_path / "c.png", seed=2)]

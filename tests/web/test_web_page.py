@@ -222,6 +222,33 @@ def test_boxes_are_removed_changed_and_drawn(page, tmp_path):
     page.get_by_text("Found: 4 faces").wait_for()
 
 
+def test_boxes_are_moved_removed_and_added_by_keys_alone(page, tmp_path):
+    photo_party().save(tmp_path / "party.png")
+    choose(page, "anonymize", tmp_path / "party.png")
+    page.get_by_text("Found: 3 faces").wait_for()
+    page.locator("#anonymize-by-keys button").first.focus()
+    page.keyboard.press("Enter")
+    written = page.locator("#anonymize-written textarea")
+    page.wait_for_function("() => document.querySelector('#anonymize-written textarea').value.includes('stranger')")
+    lines = written.input_value().splitlines()
+    assert len(lines) == 3
+    written.focus()
+    written.fill("\n".join([lines[0].replace("stranger", "stays as it is"), lines[1], "9 4 60 4O grey for good"]))
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    page.get_by_text("line 3: give left, top, right, bottom").wait_for()
+    written.fill(written.input_value().replace("4O", "40"))
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    page.wait_for_timeout(1500)
+    page.locator("#anonymize-seen input").focus()
+    page.keyboard.press("Space")
+    line = go(page, "anonymize", RIGHT, "done")
+    assert line.startswith("1 face replaced by strangers")
+    assert "1 hidden for good" in line
+    assert "1 face left as they are" in line
+
+
 def draw(page, start, end):
     page.mouse.move(*start)
     page.mouse.down()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from faceanon.errors import UserError
 from faceanon.light.processor import has_bfloat16
-from faceanon.light.providers import PROVIDERS
+from faceanon.light.providers import PROVIDERS, quick_provider
 
 if TYPE_CHECKING:
     from faceanon.pipeline.photo import Pipeline
@@ -192,7 +192,11 @@ def load_pipeline(files: ModelOptions, torch_for: str | None = None, photos: int
     from faceanon.pipeline.process import keep_memory, return_memory
 
     engine = _engine(files)
-    if engine == "auto" and photos >= MANY and has_bfloat16() and torch_installed():
+    provider = files.provider
+    # It takes two seconds longer to start, as torch does.
+    if provider is None and engine != "torch" and photos >= MANY:
+        provider = quick_provider()
+    if engine == "auto" and provider is None and photos >= MANY and has_bfloat16() and torch_installed():
         keep_memory()
         return load_with_torch(files.model, files.device)
     if engine == "torch":
@@ -209,7 +213,7 @@ def load_pipeline(files: ModelOptions, torch_for: str | None = None, photos: int
         # `_why_torch` answers None only where there is a folder.
         assert folder is not None
         try:
-            return Pipeline(LightPersona(folder, files.provider or "cpu"))
+            return Pipeline(LightPersona(folder, provider or "cpu"))
         except UnfitError as error:
             # What the card does not tell: the weights or the bundle are not those that the shipped graphs are for.
             reason = str(error)

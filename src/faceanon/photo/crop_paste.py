@@ -196,13 +196,16 @@ def _fine(picture: Array, grid: Array, how: int, beyond: int) -> Array:
     """
     channels, height, width = picture.shape
     _, rows, columns, _ = grid.shape
-    # To OpenCV's places: 0 is the middle of the first pixel.
-    places = ((grid + 1) * np.float32((width, height)) - 1).reshape(-1, 2) / 2
-    # Its rows have one length, so the last one is filled up.
-    filled = np.zeros((-(-len(places) // LONGEST), min(LONGEST, len(places)), 2), np.float32)
-    filled.reshape(-1, 2)[: len(places)] = places
-    found = cv2.remap(np.ascontiguousarray(picture.transpose(1, 2, 0)), filled, None, how, borderMode=beyond)
-    fine: Array = found.reshape(-1, channels)[: len(places)].T.reshape(channels, rows, columns)
+    count = rows * columns
+    # OpenCV's rows have one length, so the last one is filled up.
+    shape = -(-count // LONGEST), min(LONGEST, count)
+    places = np.zeros((2, *shape), np.float32)
+    for axis, side in enumerate((width, height)):
+        # To OpenCV's places: 0 is the middle of the first pixel.
+        places[axis].reshape(-1)[:count] = ((grid[..., axis] + 1) * np.float32(side) - 1).ravel() / 2
+    right, down = places
+    found = cv2.remap(np.ascontiguousarray(picture.transpose(1, 2, 0)), right, down, how, borderMode=beyond)
+    fine: Array = found.reshape(-1, channels)[:count].T.reshape(channels, rows, columns)
     return fine
 
 

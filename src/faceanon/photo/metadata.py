@@ -15,8 +15,8 @@ import hashlib
 import io
 import os
 from dataclasses import dataclass
+from html import escape, unescape
 from pathlib import Path
-from xml.sax.saxutils import escape, unescape
 
 import numpy as np
 from numpy.typing import NDArray
@@ -285,7 +285,7 @@ def xmp_packet(inside: Inside) -> bytes | None:
     """The XMP of a file that has its manifest there; None where there is nothing to say."""
     mark = MARK if inside.marked else ""
     if inside.manifest is not None:
-        return packet(_OURS + mark, _MANIFEST.format(text=escape(inside.manifest)))
+        return packet(_OURS + mark, _MANIFEST.format(text=escape(inside.manifest, quote=False)))
     if inside.marked:
         return packet(mark)
     return None

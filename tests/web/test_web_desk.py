@@ -277,19 +277,21 @@ def test_a_film_under_review(desk, tmp_path):
     assert "0:00.0 to 0:00.8" in item.timeline()
     # Nothing was touched, so nothing changes.
     before = item.decided()
-    item.keep(item.boxes(), ["person 1", "person 2"])
+    item.keep(item.boxes(), ["person 1", "person 2"], [])
     assert item.decided() == before
+    item.keep(item.boxes(), ["person 1", "person 2"], ["person 2"])
+    assert {(box.track, box.stranger) for part in item.decided() for box in part.boxes} == {(0, 0), (1, 1)}
     # One stays, one is drawn in the first and in the last frame, and a box is moved in the middle.
     drawn = {"xmin": 10, "ymin": 150, "xmax": 60, "ymax": 220, "label": "new A", "color": (0, 0, 0)}
-    item.keep([*item.boxes(), drawn], ["person 1"])
+    item.keep([*item.boxes(), drawn], ["person 1"], [])
     item.frame = 11
-    item.keep([*item.boxes(), {**drawn, "xmin": 30, "xmax": 80}], ["person 1", "new A"])
+    item.keep([*item.boxes(), {**drawn, "xmin": 30, "xmax": 80}], ["person 1", "new A"], [])
     item.frame = 6
     shown = {box["label"]: box for box in item.boxes()}
     assert shown["new A"]["xmin"] == 21
     assert shown["person 2"]["color"] == (100, 116, 139)
     shown["person 1"]["xmin"] -= 5
-    item.keep(list(shown.values()), ["person 1", "new A"])
+    item.keep(list(shown.values()), ["person 1", "new A"], [])
     assert item.people[0].boxes[6].points is None
     item.seen = True
     reply = desk.anonymize(review, RIGHT, OWN, "me")
@@ -318,7 +320,7 @@ def test_a_film_under_review(desk, tmp_path):
     item.frame = 0
     for person in item.people[1:]:
         person.boxes = {0: person.boxes[0]}
-    item.keep([box for box in item.boxes() if box["label"] == "person 1"], ["person 1"])
+    item.keep([box for box in item.boxes() if box["label"] == "person 1"], ["person 1"], [])
     assert [person.name for person in item.people] == ["person 1"]
     desk.pipelines[OWN].detector = FixedDetector([])
     empty = desk.open([path])

@@ -135,7 +135,7 @@ class Decisions:
             for box in decided.boxes:
                 if box.track is None:
                     raise UserError(f"{self.name}: a box in frame {decided.frame} of {film} has no track_id")
-                if box.region or box.stranger or box.choice not in ("stranger", "keep"):
+                if box.region or box.choice not in ("stranger", "keep"):
                     raise UserError(
                         f"{self.name}: in a film a box is a face that is a stranger or keep, not the box in frame "
                         f"{decided.frame} of {film}"

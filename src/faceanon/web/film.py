@@ -31,12 +31,14 @@ class FilmPerson:
         name: On the screen.
         boxes: By frame; between two of them the person is on the straight line.
         hidden: Whether a stranger takes the place; else the person stays.
+        stranger: How many strangers of the key are passed over.
         picture: `(T, T, 3)` uint8 of the face, or None.
     """
 
     name: str
     boxes: dict[int, DecidedBox]
     hidden: bool = True
+    stranger: int = 0
     picture: NDArray[np.uint8] | None = None
 
     @property
@@ -96,6 +98,7 @@ class ReviewedFilm:
                 person.boxes[decided.frame] = box
                 # As where it is anonymized: one box that does not say `keep` hides the person.
                 person.hidden = person.hidden or box.choice != "keep"
+                person.stranger = max(person.stranger, box.stranger)
         self.people = list(by_track.values())
         self._take_pictures()
 
@@ -128,16 +131,18 @@ class ReviewedFilm:
                 shown.append(coloured(on_screen(corners, self._scale), person.name, COLOURS[choice]))
         return shown
 
-    def keep(self, drawn: Sequence[ScreenBox], hidden: Sequence[str]) -> None:
+    def keep(self, drawn: Sequence[ScreenBox], hidden: Sequence[str], others: Sequence[str]) -> None:
         """What the visitor made of the frame on the screen.
 
         Args:
             drawn: Its boxes. One that is gone is no longer a box of that person in this frame.
             hidden: Names of the people who are to be hidden.
+            others: Names of those who are to become another stranger of the password.
         """
         before = {box["label"]: box for box in self.boxes()}
         for person in self.people:
             person.hidden = person.name in hidden
+            person.stranger = max(person.stranger, 1) if person.name in others else 0
         people = {person.name: person for person in self.people}
         names = set()
         for box in drawn:
@@ -162,7 +167,7 @@ class ReviewedFilm:
         for number, person in enumerate(self.people):
             choice: Choice = "stranger" if person.hidden else "keep"
             for frame, box in person.boxes.items():
-                frames.setdefault(frame, []).append(replace(box, choice=choice, track=number))
+                frames.setdefault(frame, []).append(replace(box, choice=choice, stranger=person.stranger, track=number))
         photos = []
         for frame, boxes in sorted(frames.items()):
             photos.append(DecidedPhoto(self.path.name, self.info.width, self.info.height, tuple(boxes), frame))

@@ -159,6 +159,7 @@ class _ReviewTable:
     frame_boxes: Any
     time: gr.Slider
     people: gr.CheckboxGroup
+    others: gr.CheckboxGroup
     timeline: gr.HTML
     by_keys: gr.Accordion
     written: gr.Textbox
@@ -173,12 +174,12 @@ class _ReviewTable:
     @property
     def left(self) -> list[Any]:
         """What holds what the visitor has done: the values that `_keep` takes."""
-        return [self.boxes, self.frame_boxes, self.people, self.seen]
+        return [self.boxes, self.frame_boxes, self.people, self.others, self.seen]
 
     @property
     def shown(self) -> list[Any]:
         """What changes when something else comes under review."""
-        film = [self.film, self.frame_boxes, self.time, self.people, self.timeline]
+        film = [self.film, self.frame_boxes, self.time, self.people, self.others, self.timeline]
         return [self.photo, self.boxes, *film, self.written, self.line, self.steps, self.place, self.seen]
 
 
@@ -200,6 +201,7 @@ def _review_table(look: Look) -> _ReviewTable:
         frame_boxes = _box_drawer(list(NEW), [COLOURS["stranger"]] * len(NEW), "anonymize-frame-boxes")
         time = gr.Slider(0, 1, 0, step=1, label="Frame", elem_id="anonymize-time")
         people = gr.CheckboxGroup(label="Hidden; whose tick is off stays as they are", elem_id="anonymize-people")
+        others = gr.CheckboxGroup(label="Another stranger of the password", elem_id="anonymize-others")
         timeline = gr.HTML("", padding=False, elem_id="anonymize-timeline")
     with gr.Accordion("The boxes as numbers, for the keyboard", open=False, elem_id="anonymize-by-keys") as by_keys:
         written = gr.Textbox(label=WRITTEN, lines=3, elem_id="anonymize-written")
@@ -219,6 +221,7 @@ def _review_table(look: Look) -> _ReviewTable:
         frame_boxes,
         time,
         people,
+        others,
         timeline,
         by_keys,
         written,
@@ -307,15 +310,17 @@ def _review_shown(desk: Desk, review: Review) -> tuple[Any, ...]:
     count = len(review.photos)
     place = f'<p class="fa-place">{review.index + 1} of {count}: {html.escape(item.path.name)}</p>'
     photo: tuple[Any, ...] = (gr.Column(visible=False), None)
-    film: tuple[Any, ...] = (gr.Column(visible=False), None, gr.skip(), gr.skip(), "")
+    film: tuple[Any, ...] = (gr.Column(visible=False), None, gr.skip(), gr.skip(), gr.skip(), "")
     if screen is not None and isinstance(item, ReviewedFilm):
         names = [person.name for person in item.people]
         hidden = [person.name for person in item.people if person.hidden]
+        others = [person.name for person in item.people if person.stranger]
         film = (
             gr.Column(visible=True),
             {"image": screen, "boxes": item.boxes()},
             gr.Slider(maximum=max(1, item.frames - 1), value=item.frame),
             gr.CheckboxGroup(choices=names, value=hidden),
+            gr.CheckboxGroup(choices=names, value=others),
             item.timeline(),
         )
     elif screen is not None and isinstance(item, ReviewedPhoto):
@@ -343,7 +348,7 @@ def _nothing_shown(line: str) -> tuple[Any, ...]:
     """As `_review_shown`, of nothing."""
     gone = gr.Column(visible=False)
     seen = gr.Checkbox(value=False, visible=False)
-    return gone, None, gone, None, gr.skip(), gr.skip(), "", "", line, gr.Row(visible=False), "", seen
+    return gone, None, gone, None, gr.skip(), gr.skip(), gr.skip(), "", "", line, gr.Row(visible=False), "", seen
 
 
 def _keep(
@@ -351,6 +356,7 @@ def _keep(
     boxes: list[ScreenBox] | None,
     frame_boxes: list[ScreenBox] | None,
     people: list[str] | None,
+    others: list[str] | None,
     seen: bool,
 ) -> None:
     """What the visitor made of what is on the screen."""
@@ -363,7 +369,7 @@ def _keep(
     if item.failed or drawn is None:
         return
     if isinstance(item, ReviewedFilm):
-        item.keep(drawn, people or [])
+        item.keep(drawn, people or [], others or [])
     else:
         item.boxes = drawn
 

@@ -20,7 +20,7 @@ from faceanon.pipeline.video.frames import read_frames, read_info
 from faceanon.pipeline.video.recover import recover_video
 from faceanon.pipeline.video.tracks import TrackOptions
 from faceanon.pipeline.video.writer import Quality
-from fakes import FixedDetector, KeyedTint
+from fakes import FixedDetector, KeyedTint, SealedPatch
 
 SIZE = (WIDTH, 200)
 
@@ -66,7 +66,7 @@ def shown(clip, target, boxes):
 
 def test_boxes_as_found_give_the_same_tracks(clip, found):
     tracks, boxes = found
-    again, _ = follow_decided(blind(boxes), clip, read_info(clip), TrackOptions(), boxes)
+    again, _, _ = follow_decided(blind(boxes), clip, read_info(clip), TrackOptions(), boxes)
     assert [track.seen for track in again] == [track.seen for track in tracks]
     for one, other in zip(tracks, again, strict=True):
         assert [(s.start, s.stop) for s in one.segments] == [(s.start, s.stop) for s in other.segments]
@@ -121,6 +121,26 @@ def test_a_box_without_a_face_is_hidden_all_the_same(clip, tmp_path):
     assert abs(segment.at(15).center_x - 22) < 10
 
 
+def test_a_person_becomes_another_stranger_of_the_key_in_all_frames_and_comes_back(clip, tmp_path, sealed_bundle):
+    """Of two frames with a box one says which stranger it is."""
+    box = DecidedBox((300, 40, 380, 140), track=0)
+    results = []
+    for number in (0, 1, 1):
+        pipeline = Pipeline(SealedPatch(str(sealed_bundle)), FixedDetector([]))
+        pipeline.boxes = film((10, box), (20, replace(box, stranger=number)))
+        target = tmp_path / f"{len(results)}.mkv"
+        outcome = anonymize_video(pipeline, clip, target, SECRET, EXACT)
+        assert outcome.tracks[0].track.stranger == number
+        results.append(np.stack([frame.pixels[60:120, 310:370] for frame in read_frames(target, range(10, 21))]))
+    first, other, again = results
+    np.testing.assert_array_equal(other, again)
+    assert (np.abs(first.astype(int) - other).mean((1, 2, 3)) > 5).all()
+    recover_video(pipeline, target, tmp_path / "back.mkv", SECRET, Quality(lossless=True))
+    originals = read_frames(clip, range(10, 21))
+    for before, after in zip(originals, read_frames(tmp_path / "back.mkv", range(10, 21)), strict=True):
+        assert np.abs(before.pixels.astype(int) - after.pixels).mean() < 3
+
+
 FACE = DecidedBox((300, 40, 380, 140), track=0)
 
 
@@ -131,7 +151,7 @@ FACE = DecidedBox((300, 40, 380, 140), track=0)
         (film((3, replace(FACE, track=None))), "a box in frame 3 of .*in.mp4 has no track_id"),
         (film((3, replace(FACE, choice="blur"))), "in a film a box is a face that is a stranger or keep"),
         (film((3, replace(FACE, region=True, choice="mask"))), "in a film a box is a face"),
-        (film((3, replace(FACE, stranger=1))), "in a film a box is a face"),
+        (film((3, replace(FACE, stranger=1))), "gives each key one stranger; recovery would not find another"),
         (film((None, FACE)), "names .*in.mp4 as a photo"),
         (film((3, FACE), name="other.mp4"), "says nothing of .*in.mp4"),
         (film((3, FACE), size=(10, 10)), "is for another in.mp4: of 10x10 px"),

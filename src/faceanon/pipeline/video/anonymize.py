@@ -24,7 +24,7 @@ from faceanon.photo.detect import Detection
 from faceanon.photo.metadata import sidecar_of
 from faceanon.pipeline.photo import NoFaceError, Pipeline
 from faceanon.pipeline.video.codes import CodeWriter, new_codes
-from faceanon.pipeline.video.decided import follow_decided, without_kept
+from faceanon.pipeline.video.decided import follow_decided
 from faceanon.pipeline.video.faces import Change
 from faceanon.pipeline.video.flicker import FlickerMeter
 from faceanon.pipeline.video.frames import Frame, VideoInfo, read_frames, read_info
@@ -152,7 +152,10 @@ def anonymize_video(
     sealed = pipeline.method.sealed
     # Codes are known when the frames are written, and the comment is written before them.
     inside = fits_inside(target, text) and not options.sidecar and not sealed
-    change = Change(pipeline, secret)
+    strangers = {track.number: track.stranger for track in tracks if track.stranger}
+    if strangers and pipeline.method.reversible and not sealed:
+        raise UserError(f"{source}: {pipeline.name} gives each key one stranger; recovery would not find another")
+    change = Change(pipeline, secret, strangers=strangers)
     meter = FlickerMeter()
     means = mean_identities(source, change, record, progress)
     probe = None
@@ -231,8 +234,7 @@ def follow(
     if pipeline.boxes is None:
         tracks, times = find_tracks(pipeline, source, info, options.follow, progress)
     else:
-        tracks, times = follow_decided(pipeline, source, info, options.follow, pipeline.boxes, progress)
-        tracks, stays = without_kept(tracks, str(source), info, pipeline.boxes)
+        tracks, times, stays = follow_decided(pipeline, source, info, options.follow, pipeline.boxes, progress)
     if options.span is not None:
         tracks = between(tracks, *frames_between(times, options.span))
         if not any(track.segments for track in tracks):

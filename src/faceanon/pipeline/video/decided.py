@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -53,8 +54,8 @@ def follow_decided(
     options: TrackOptions,
     decisions: Decisions,
     progress: Progress = silent,
-) -> tuple[tuple[Track, ...], list[float]]:
-    """The tracks that a file of boxes says, and when each frame is shown, in seconds.
+) -> tuple[tuple[Track, ...], list[float], tuple[Stay, ...]]:
+    """The tracks that a file of boxes says, when each frame is shown, in seconds, and who stays.
 
     Between two boxes of one face the face is where the straight line between them is. A face whose boxes all say `keep`
     has no segment.
@@ -79,31 +80,28 @@ def follow_decided(
         progress("boxes", len(times), info.frames)
     if given and max(given) >= len(times):
         raise UserError(f"{decisions.name} names frame {max(given)} of {source}, which has {len(times)} frames")
-    return tracker.finish(len(times), info.width, info.height), [time - times[0] for time in times]
+    tracks, stays = _as_decided(tracker.finish(len(times), info.width, info.height), given, decisions.name)
+    return tracks, [time - times[0] for time in times], stays
 
 
-def without_kept(
-    tracks: Sequence[Track], film: str, info: VideoInfo, decisions: Decisions
+def _as_decided(
+    tracks: Sequence[Track], given: Mapping[int, Sequence[DecidedBox]], name: str
 ) -> tuple[tuple[Track, ...], tuple[Stay, ...]]:
-    """The tracks without those that stay as the file of boxes says, and who stays.
-
-    Args:
-        tracks: Of `follow_decided`.
-        film: Its path.
-        info: Of the film.
-        decisions: The file.
-    """
+    """The tracks with their strangers, those that stay without segments, and who stays."""
     hidden = set()
-    for boxes in decisions.of_film(film, info.width, info.height).values():
+    passed_over: Counter[int | None] = Counter()
+    for boxes in given.values():
         for box in boxes:
-            # One box that does not say `keep` hides the face in all its frames.
+            # One box that does not say `keep` hides the face in all its frames, and one says which stranger it is.
             if box.choice != "keep":
                 hidden.add(box.track)
+            passed_over[box.track] = max(passed_over[box.track], box.stranger)
     left = []
     stays = []
     for track in tracks:
-        if track.given not in hidden:
-            stays.append(Stay(track.number, decisions.name, track.covered, track.covered, None))
-            track = replace(track, segments=(), missing=())
-        left.append(track)
+        if track.given in hidden:
+            left.append(replace(track, stranger=passed_over[track.given]))
+        else:
+            stays.append(Stay(track.number, name, track.covered, track.covered, None))
+            left.append(replace(track, segments=(), missing=()))
     return tuple(left), tuple(stays)

@@ -32,12 +32,18 @@ class Change:
         secret: The key.
         inverse: Recover instead of anonymize.
         codes: For a method whose way back is a sealed code: the opened codes by frame and track.
+        strangers: By track, how many strangers of the key are passed over; 0 where it is not named.
     """
 
     pipeline: Pipeline
     secret: Secret
     inverse: bool = False
     codes: Mapping[tuple[int, int], bytes] = field(default_factory=dict)
+    strangers: Mapping[int, int] = field(default_factory=dict)
+
+    def secret_of(self, track: int) -> Secret:
+        """What chooses the stranger of a track."""
+        return self.secret.after(self.strangers.get(track, 0))
 
     def __call__(
         self, faces: Array, tracks: Sequence[int], frames: Sequence[int], means: Mapping[int, Array]
@@ -60,7 +66,7 @@ class Change:
             for position in zip(frames, tracks, strict=True):
                 carried.append(self.codes[position])
             return self.pipeline.from_codes(faces, carried).clip(-1, 1), []
-        keys = self.pipeline.keys([self.secret] * len(faces))
+        keys = self.pipeline.keys([self.secret_of(track) for track in tracks])
         codes: list[bytes] = []
         # `means` holds every track, or none where the method has no codes to average.
         if all(track in means for track in tracks):
@@ -124,7 +130,7 @@ class IdentityMeans:
         mean = total / count
         # Recovery turns back the stranger's own code; from another one it would draw somebody else.
         if not self.change.inverse:
-            mean = pipeline.method.unlike(np.stack(faces), mean, pipeline.method.key(self.change.secret))
+            mean = pipeline.method.unlike(np.stack(faces), mean, pipeline.method.key(self.change.secret_of(track)))
         self._averages[track] = mean
 
     def result(self) -> dict[int, Array]:

@@ -93,6 +93,7 @@ class Track:
         missing: Frames `[start, stop)` between two sightings, too far apart to be filled: the face is not covered.
         found: What was detected in the frames of `seen`.
         given: The number that a file of boxes has for it; None where it was followed.
+        stranger: How many strangers of the key are passed over for it.
     """
 
     number: int
@@ -101,6 +102,7 @@ class Track:
     missing: tuple[tuple[int, int], ...]
     found: tuple[Detection, ...] = field(default=(), repr=False)
     given: int | None = None
+    stranger: int = 0
 
     @property
     def covered(self) -> int:

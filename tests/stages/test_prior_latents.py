@@ -36,7 +36,6 @@ def fit(out, data, *callbacks, more=()):
     networks["generator"] = networks["generator"] | {"mixture": [3, 2], "yielding": 0.5}
     keys = {
         **{f"model.init_args.{role}.init_args": json.dumps(arguments) for role, arguments in networks.items()},
-        "model.init_args.features": 0.5,
         "model.init_args.pictures_after": 1,
         "model.init_args.adversarial_after": 2,
         "model.init_args.watched": 2,
@@ -68,7 +67,6 @@ def test_four_batches_with_pictures_and_an_adversary_become_roles_of_a_bundle(da
     assert counts["train/g/identity"] == counts["train/g/reading"] == 3
     assert counts["train/g/adversarial"] == counts["train/d/adversarial"] == 2
     assert counts["val_psnr"] == counts["val_cos"] == 1
-    assert counts["val_psnr_features"] == counts["val_cos_features"] == 1
     assert "train/g/edges" not in columns
     assert [path.name for path in tmp_path.rglob("samples/*")] == ["batch_0000004.png"]
 
@@ -94,8 +92,6 @@ def test_four_batches_with_pictures_and_an_adversary_become_roles_of_a_bundle(da
         assert made.landmarks(picture).shape == (1, 468, 2)
         assert made.perceptual(picture, picture.flip(3)) > 0
         method = DBAF(str(tmp_path / "model"), cid_depth=1, cid_heads=2, cid_head_dim=8).eval()
-        for name, value in stage.ema.maar.state_dict().items():
-            torch.testing.assert_close(method.maar.state_dict()[name], value, rtol=1e-3, atol=1e-7, msg=name)
         assert method.anonymize(picture, method.sample_key(1)).shape == (1, 3, 128, 128)
 
 
@@ -123,11 +119,9 @@ def test_a_prior_stored_in_few_bits_holds_its_components_once_and_draws_the_same
     assert "flat.weight" not in load_tensors(tmp_path / "again/model/encoder.safetensors")
 
 
-def test_a_prior_goes_on_from_its_weights_with_features_and_a_mixture(data, tmp_path):
+def test_a_prior_goes_on_from_its_weights_with_a_mixture(data, tmp_path):
     first = tmp_path / "first"
-    network = ["--model.init_args.features=0", "--model.init_args.generator.init_args.mixture=[]"]
-    fit(first, data, more=network)
-    assert not Bundle(first / "model").has("maar")
+    fit(first, data, more=["--model.init_args.generator.init_args.mixture=[]"])
     assert isinstance(Bundle(first / "model").generator().style, torch.nn.Sequential)
     # As a prior from before drafts could yield was written.
     file = first / "model/generator.safetensors"
@@ -137,14 +131,12 @@ def test_a_prior_goes_on_from_its_weights_with_features_and_a_mixture(data, tmp_
     words = [f"--model.init_args.init_from={first / 'model'}", "--trainer.limit_train_batches=1"]
     second = tmp_path / "second"
     stage = fit(second, data, more=words)
-    assert all(not noise.any() for noise in stage.prior.generator.noises.buffers())
     made = Bundle(second / "model")
-    assert made.has("maar")
     mapping = made.generator().style
     torch.testing.assert_close(mapping.means, stage.ema.generator.style.means, rtol=1e-3, atol=1e-6)
     assert mapping.edges.diff().min() >= 0
     assert mapping.factors.any()
-    # And on from there, with nothing to open or to leave out.
+    # And on from there, with nothing to leave out.
     fit(tmp_path / "third", data, more=[*words, f"--model.init_args.init_from={second / 'model'}"])
 
 
@@ -232,32 +224,10 @@ def test_samples_are_mixed_as_often_as_asked(photo_bundle):
     assert torch.equal(stage.mixed(w, 4), w[:4, None].expand(-1, 14, -1))
 
 
-def test_features_reach_their_share_of_a_batch_and_train_the_generators_layers(photo_bundle):
-    stage = untrained(photo_bundle, features=0.5, single=0.25)
-    latents = torch.randn(4, 32, 16, 16)
-    codes, maps = stage.prior.encoder.eval().with_features(latents)
-    stage.prior.maar.eval()
-    with torch.no_grad():
-        drawn = stage.draw_rows(codes, maps)
-        torch.testing.assert_close(drawn[2:], stage.prior.draw(codes[2:]))
-        torch.testing.assert_close(drawn[:2], stage.prior.drawn_with_features(latents[:2]))
-        assert (drawn[:2] - stage.prior.draw(codes[:2])).abs().max() > 1e-4
-    stage.draw_rows(codes, maps)[:2].square().mean().backward()
-    for parameter in stage.prior.maar.parameters():
-        assert parameter.grad is not None
-
-
-def test_without_features_there_is_no_network_for_them(photo_bundle):
-    stage = untrained(photo_bundle)
-    assert not any("maar" in name for name in stage.state_dict())
-    codes, maps = stage.prior.encoder.eval().with_features(torch.randn(4, 32, 16, 16))
-    assert torch.equal(stage.draw_rows(codes, maps), stage.prior.draw(codes))
-
-
-@pytest.mark.parametrize(("single", "features"), [(0.5, 0.75), (0.0, 1.5), (0.0, -0.5)])
-def test_shares_of_a_batch_are_at_most_a_whole(photo_bundle, single, features):
-    with pytest.raises(UserError, match="shares of one batch"):
-        untrained(photo_bundle, single=single, features=features)
+@pytest.mark.parametrize("single", [1.5, -0.5])
+def test_a_share_of_a_batch_is_at_most_a_whole(photo_bundle, single):
+    with pytest.raises(UserError, match="share of a batch"):
+        untrained(photo_bundle, single=single)
 
 
 def test_networks_are_asked_for_only_where_a_weight_wants_them(tmp_path):

@@ -111,7 +111,7 @@ class DBAF(OnCodes):
         self.cid: nn.Module | None = None
         if cid_depth:
             self.cid = self._disentangler(cid_form, cid_depth, cid_heads, cid_head_dim, cid_dropout, cid_axis)
-        self.maar = self._feature_maps(maar_form) if maar else None
+        self.maar = MAAR(self.encoder.feature_channels, self.generator.channels, maar_form) if maar else None
         # A copy: a bundle would read the whole generator from its file once more.
         self.key_mapping = Frozen(deepcopy(self.generator.style))
         self.kria = nn.ModuleList(KRIA(dim) for _ in range(3))
@@ -127,14 +127,6 @@ class DBAF(OnCodes):
         if form == "levels":
             return LevelTransformers(levels, dim, depth, heads, head_dim, MLP_RATIO * dim, dropout, axis)
         return PlainDisentangler(dim)
-
-    def _feature_maps(self, form: RetentionForm) -> MAAR:
-        """The bundle's, where its generator has learnt to draw from encoder features, else an untrained one."""
-        if self.bundle.has("maar"):
-            trained = self.bundle.build("maar")
-            assert isinstance(trained, MAAR)
-            return trained
-        return MAAR(self.encoder.feature_channels, self.generator.channels, form)
 
     def encode(self, image: Tensor) -> Codes:
         """Codes of `(B, 3, S, S)`: identity `(B, L, D)`, eq. (4), attributes and feature maps."""

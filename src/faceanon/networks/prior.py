@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from faceanon.networks.attention import MAAR
 from faceanon.networks.e4e import PyramidEncoder
 from faceanon.networks.stylegan2 import Generator
 
@@ -15,15 +14,12 @@ class Prior(nn.Module):
     Args:
         generator: StyleGAN2 with its mapping network.
         encoder: Pictures, or latents, to W+.
-        features: Whether encoder features may reach the generator, through a network `maar` as in methods on w+ codes.
     """
 
-    def __init__(self, generator: Generator, encoder: PyramidEncoder, features: bool = False) -> None:
+    def __init__(self, generator: Generator, encoder: PyramidEncoder) -> None:
         super().__init__()
         self.generator = generator
         self.encoder = encoder
-        if features:
-            self.maar = MAAR(encoder.feature_channels, generator.channels)
 
     def forward(self, image: Tensor) -> tuple[Tensor, Tensor]:
         """`(B, 3, S, S)` -> its reconstruction and its codes `(B, L, D)`."""
@@ -34,11 +30,6 @@ class Prior(nn.Module):
         """As `forward`, of pictures or latents, with the reconstruction as the generator draws it."""
         codes, _ = self.encoder.with_features(original)
         return self.draw(codes), codes
-
-    def drawn_with_features(self, original: Tensor) -> Tensor:
-        """The reconstruction of pictures or latents from codes and encoder features, as the generator draws it."""
-        codes, maps = self.encoder.with_features(original)
-        return self.generator.draw(codes, features=self.maar(maps))
 
     def draw(self, codes: Tensor) -> Tensor:
         """Pictures of W+ codes `(B, L, D)`, or the latents of a generator that draws those."""
@@ -53,10 +44,3 @@ def open_noise_inputs(generator: nn.Module, strength: float = 0.1) -> None:
     for name, parameter in generator.named_parameters():
         if name.endswith("noise.weight"):
             nn.init.constant_(parameter, strength)
-
-
-def open_to_features(generator: Generator, strength: float = 0.5) -> None:
-    """Leave the noise inputs to features: random maps only disturb a reconstruction, so that it closes the inputs."""
-    for stored in generator.noises.buffers():
-        stored.zero_()
-    open_noise_inputs(generator, strength)

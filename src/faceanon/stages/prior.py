@@ -28,7 +28,7 @@ from faceanon.networks.e4e import PyramidEncoder
 from faceanon.networks.layout import channels_last
 from faceanon.networks.level_edits import flipped
 from faceanon.networks.mixture_mapping import MixtureMapping
-from faceanon.networks.prior import Prior, open_noise_inputs, open_to_features
+from faceanon.networks.prior import Prior, open_noise_inputs
 from faceanon.networks.stylegan2 import Generator
 from faceanon.report.page import write_report
 from faceanon.stages.base import Schedule, Stage, average_copy, plain_sum, weighted_sum
@@ -42,7 +42,6 @@ from faceanon.weights.bundle import Bundle
 from faceanon.weights.components import CELLS, with_reading, without_reading
 from faceanon.weights.composed import compose_bundle
 
-MAAR_FILE = "maar.safetensors"
 SHEET_SEED = 7919  # added to the training's seed for the people of the sample sheets
 
 
@@ -86,9 +85,6 @@ class PriorStage(Stage):
         adversarial_after: The same as a number of batches, which counts in place of the part.
         single: Share of a batch that is drawn from the first row of its codes alone, in all layers, as the mapping's
             people are. The mapping network then learns to meet first rows; with 0 any row.
-        features: Share of a batch that is drawn with the encoder's features in place of the noise, by a network `maar`
-            that learns along; the stored noise is 0 then. Methods that feed features into the frozen generator begin
-            from it, since a generator that never met features cannot use them. `single` counts other rows.
         mixing: Share of the samples for the discriminator whose w+ changes from one w to another at a random row, so
             that rows learn to go together.
         pictures_after: Batches after which `perceptual` and `identity` join. While drawn faces are grey these tell
@@ -132,7 +128,6 @@ class PriorStage(Stage):
         adversarial_from: float = 0.7,
         adversarial_after: int | None = None,
         single: float = 0.0,
-        features: float = 0.0,
         mixing: float = 0.0,
         pictures_after: int = 0,
         watched: int = 8,
@@ -158,11 +153,11 @@ class PriorStage(Stage):
     ) -> None:
         super().__init__(r1_gamma, r1_interval, ema_half_life, gradient_clip, schedule, warmup, accumulate, seed)
         self.save_hyperparameters(ignore=["generator", "encoder", "discriminator"])
-        if min(single, features) < 0 or single + features > 1:
-            raise UserError(f"single {single} and features {features} are shares of one batch: 0 to 1, and together")
+        if not 0 <= single <= 1:
+            raise UserError(f"single {single} is a share of a batch: give 0 to 1")
         if steady_colours and kept_signs < 1:
             raise UserError("steady_colours needs numbers that hold the colours: give kept_signs of 1 or more")
-        self.prior = Prior(generator, encoder, features > 0)
+        self.prior = Prior(generator, encoder)
         if generator.drafts:
             assert generator.latents is not None
             # A buffer: a resumed training does not measure anew what can be read.
@@ -171,9 +166,6 @@ class PriorStage(Stage):
             self._load(init_from)
         else:
             open_noise_inputs(generator)
-        # A prior that has trained with features has its noise inputs open for them already.
-        if features and not (init_from is not None and (init_from / MAAR_FILE).is_file()):
-            open_to_features(generator)
         if generator.drafts:
             freeze_draft(generator, encoder)
         self.init_from = init_from
@@ -193,7 +185,6 @@ class PriorStage(Stage):
         self.adversarial_from = adversarial_from
         self.adversarial_after = adversarial_after
         self.single = single
-        self.features = features
         self.mixing = mixing
         self.pictures_after = pictures_after
         self.watched = watched
@@ -225,10 +216,6 @@ class PriorStage(Stage):
                 # Of a prior whose draft did not yield.
                 tensors = {"kept": self.prior.generator.kept.detach()} | tensors
             load_strictly(getattr(self.prior, role), tensors, str(path))
-        # A prior that trained without features has none.
-        path = folder / MAAR_FILE
-        if hasattr(self.prior, "maar") and path.is_file():
-            load_strictly(self.prior.maar, load_tensors(path), str(path))
 
     def configure_optimizers(self) -> list[Optimizer]:
         """Generator with encoder first, discriminator second."""
@@ -297,9 +284,8 @@ class PriorStage(Stage):
 
     def generator_terms(self, original: Tensor, batch: FaceBatch) -> tuple[dict[str, Tensor], Tensor]:
         """Named terms, and what was drawn for the discriminator to see; `original` as `self.original` gives it."""
-        codes, maps = self.prior.encoder.with_features(original)
-        alone = round(self.single * len(codes))
-        output = self.draw_rows(first_row_alone(codes, alone), maps)
+        codes, _ = self.prior.encoder.with_features(original)
+        output = self.prior.draw(first_row_alone(codes, round(self.single * len(codes))))
         weight = None
         if batch.parsing is not None and self.part_emphasis and not self.on_latents:
             weight = part_weight(batch.parsing, self.bundle.part_classes, self.part_emphasis)
@@ -317,7 +303,7 @@ class PriorStage(Stage):
         terms = {"pixel": pixel_loss(output, original, weight=weight)}
         if self.weights.edges:
             terms["edges"] = gradient_loss(output, original, weight)
-        terms |= self.picture_terms(output, batch, len(codes) - alone)
+        terms |= self.picture_terms(output, batch)
         if self.weights.reading and self.batches_seen > self.pictures_after:
             terms["reading"] = self.reading_term(codes[: self.watched], batch)
         terms["delta"] = latent_regulariser(codes, "delta")
@@ -330,25 +316,12 @@ class PriorStage(Stage):
             terms["adversarial"] = generator_loss(self.discriminator(output))
         return terms, output
 
-    def draw_rows(self, codes: Tensor, maps: dict[int, Tensor]) -> Tensor:
-        """Draw W+ codes `(B, L, D)`: the first rows from encoder features `maps` too, the others from codes alone."""
-        fed = round(self.features * len(codes))
-        if not fed:
-            return self.prior.draw(codes)
-        first = {side: item[:fed] for side, item in maps.items()}
-        parts = [self.prior.generator.draw(codes[:fed], features=self.prior.maar(first))]
-        if fed < len(codes):
-            parts.append(self.prior.draw(codes[fed:]))
-        return torch.cat(parts)
-
-    def picture_terms(self, output: Tensor, batch: FaceBatch, whole: int) -> dict[str, Tensor]:
+    def picture_terms(self, output: Tensor, batch: FaceBatch) -> dict[str, Tensor]:
         """Terms that frozen networks measure on pictures; of drawn latents a few are decoded.
 
         Args:
             output: What was drawn of `batch`.
             batch: Faces.
-            whole: Its first rows that were drawn from all rows of their codes; with features, the few are spread over
-                these.
         """
         terms: dict[str, Tensor] = {}
         weights = self.weights
@@ -356,12 +329,8 @@ class PriorStage(Stage):
             return terms
         image = batch.image.contiguous(memory_format=torch.channels_last)
         if self.on_latents:
-            few = slice(self.watched)
-            if self.features:
-                # Features reach the first rows of a batch, so the first few might all have them: a spread has both.
-                few = slice(0, whole, -(-whole // self.watched))
-            image = image[few]
-            output = self.prior.generator.decode(output[few])
+            image = image[: self.watched]
+            output = self.prior.generator.decode(output[: self.watched])
         if weights.perceptual:
             terms["perceptual"] = self.bundle.perceptual(output, image).mean()
         if weights.identity:
@@ -469,12 +438,10 @@ class PriorStage(Stage):
         mean = generator.mean_latent(4096, same)
         w = generator.mapping(z)[:, None].expand(-1, generator.n_latent, -1)
         half = generator.n_latent // 2
-        original = self.original(batch)
-        drawn, codes = self.ema.drawn(original)
-        rows = {"original": batch.image, "reconstruction": generator.decode(drawn)}
-        if self.features:
-            rows["with encoder features"] = generator.decode(self.ema.drawn_with_features(original))
-        return rows | {
+        drawn, codes = self.ema.drawn(self.original(batch))
+        return {
+            "original": batch.image,
+            "reconstruction": generator.decode(drawn),
             "from the first row alone": generator.synthesis(codes[:, 0]),
             "sample": generator.synthesis(w),
             "truncated to .5": generator.synthesis(mean + 0.5 * (w - mean)),
@@ -488,8 +455,7 @@ class PriorStage(Stage):
     def validation_step(self, batch: FaceBatch, batch_idx: int) -> None:
         """PSNR, perceptual distance and self-similarity of reconstructions, by the averaged weights.
 
-        Similarity is the judge's; on photographs, whose judge is slow and may not be installed, the recogniser's. With
-        `features`, PSNR and the recogniser's similarity of reconstructions from features too.
+        Similarity is the judge's; on photographs, whose judge is slow and may not be installed, the recogniser's.
         """
         original = self.original(batch)
         drawn, _ = self.ema.drawn(original)
@@ -502,10 +468,6 @@ class PriorStage(Stage):
             figures["val_cos"] = _similarity(self.bundle.recogniser, output, batch.image)
         else:
             figures["val_judge_cos"] = _similarity(self.bundle.judge, output, batch.image)
-        if self.features:
-            fed = self.ema.generator.decode(self.ema.drawn_with_features(original)).clamp(-1, 1)
-            figures["val_psnr_features"] = psnr(((fed - batch.image) / 2).square().mean((1, 2, 3))).mean()
-            figures["val_cos_features"] = _similarity(self.bundle.recogniser, fed, batch.image)
         self.log_dict(figures, batch_size=len(batch), prog_bar=True, sync_dist=True)
 
     def on_test_start(self) -> None:
@@ -545,8 +507,6 @@ class PriorStage(Stage):
         if self.mixed_mapping:
             start_mixture(self.ema, training_faces(self.trainer), self.seed)
         parts = {"generator": self.ema.generator, "encoder": self.ema.encoder, "discriminator": self.discriminator}
-        if self.features:
-            parts["maar"] = self.ema.maar
         generator = self.prior.generator
         for role, part in parts.items():
             if isinstance(part, nn.Module):

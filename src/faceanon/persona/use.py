@@ -25,6 +25,7 @@ from faceanon.key import Secret
 from faceanon.landmarks.album import Album
 from faceanon.landmarks.cast import Alike, Cast, Choice
 from faceanon.landmarks.cover_cells import covered_in
+from faceanon.landmarks.grain import with_grain
 from faceanon.landmarks.redrawing import (
     GUESS,
     Again,
@@ -347,7 +348,7 @@ class PersonaUse(ArrayMethod):
         fitted = self._fitted(put_on, targets, away, unlike, redraw)
         picture, latents, mask = self._in_full(image, seen, targets, choices, put_on, fitted)
         picture[seen.confidence < CLEAR] = np.nan
-        return picture, latents, mask
+        return with_grain(picture, image, mask, keys), latents, mask
 
     def _place(self, image: Array) -> Place:
         """Which cells of `(B, 3, 128, 128)` are to be changed."""

@@ -295,7 +295,7 @@ class PersonaUse(ArrayMethod):
         choices = [Choice(order[0]) for order in orders]
         put_on = self.cast.put_on(targets, choices)
         fitted = self._fitted(put_on, targets, seen, [seen.embedding], redraw_frames)
-        picture, latents, mask = self._in_full(image, seen, targets, choices, put_on, fitted)
+        picture, latents, mask = self._in_full(image, seen, targets, choices, put_on, fitted, keys)
         picture[seen.confidence < CLEAR] = np.nan
         return picture, encode_faces(latents, mask[:, 0] > 0.5)
 
@@ -346,9 +346,9 @@ class PersonaUse(ArrayMethod):
             away = replace(seen, code=self.space.like(self.space.code(guessed), seen.code))
         put_on, choices = self._with_donors(targets, seen, unlike, keys)
         fitted = self._fitted(put_on, targets, away, unlike, redraw)
-        picture, latents, mask = self._in_full(image, seen, targets, choices, put_on, fitted)
+        picture, latents, mask = self._in_full(image, seen, targets, choices, put_on, fitted, keys)
         picture[seen.confidence < CLEAR] = np.nan
-        return with_grain(picture, image, mask, keys), latents, mask
+        return picture, latents, mask
 
     def _place(self, image: Array) -> Place:
         """Which cells of `(B, 3, 128, 128)` are to be changed."""
@@ -446,6 +446,7 @@ class PersonaUse(ArrayMethod):
         choices: list[Choice],
         put_on: Array,
         fitted: Array,
+        keys: Array,
     ) -> tuple[Array, Array, Array]:
         """Pictures in their own size, the originals' latents, and the masks of the changed cells.
 
@@ -456,12 +457,15 @@ class PersonaUse(ArrayMethod):
             choices: Whose faces they get.
             put_on: `(B, 3, 128, 128)`, the small pictures with these faces.
             fitted: The same redrawn.
+            keys: `(B, F, F)`.
         """
         if image.shape[-1] == SIZE:
             return fitted, seen.latents, seen.mask
         wide = self.cast.put_on(targets_of(image, seen), choices)
         picture = carried_over(wide, put_on, fitted, seen.mask, feature_pixels(targets))
-        return picture, self.networks.encode(image), doubled(seen.mask)
+        mask = doubled(seen.mask)
+        # Not on small faces: grain of a size with lids and nostrils looks like spots.
+        return with_grain(picture, image, mask, keys), self.networks.encode(image), mask
 
     def _redrawn_in_rows(self, seen: SeenFaces) -> Look:
         """How faces that were put on are redrawn, as `landmarks.redrawing` asks for it."""

@@ -156,7 +156,7 @@ BUDGETS = {
     "bytes of tracked files": (45_000_000, lambda: sum(path.stat().st_size for path in tracked())),
     "configs": (85, lambda: len(list((REPO / "configs").rglob("*.yaml")))),
     "scripts in examples": (6, lambda: len(list((REPO / "examples").rglob("*.py")))),
-    "lines of source": (67_450, lambda: sum(len(path.read_text().splitlines()) for path in SOURCE)),
+    "lines of source": (67_540, lambda: sum(len(path.read_text().splitlines()) for path in SOURCE)),
 }
 SOURCE = sorted((REPO / "src").rglob("*.py"))
 

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 from bench.cases import Work
 from bench.settings import Settings
-from faceanon.compat import DispatchMode, operation_of
 
 _STATUS = Path("/proc/self/status")
 _CLEAR = Path("/proc/self/clear_refs")
@@ -126,7 +126,7 @@ def sample(work: Work, settings: Settings, memory: Memory, repeats: int = 1) -> 
     return Sample(wall / repeats, cpu / repeats, *above)
 
 
-class FlopCounter(DispatchMode):  # type: ignore[no-untyped-call]
+class FlopCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Adds up torch's own formulas for convolutions, products and attention (`torch.utils.flop_counter`).
 
     Its `FlopCounterMode` also tracks modules by hooks on gradients, which break where a stage takes gradients of parts
@@ -146,7 +146,7 @@ class FlopCounter(DispatchMode):  # type: ignore[no-untyped-call]
     ) -> Any:  # noqa: ANN401 - whatever the operation gives
         """Count one operation, and run it."""
         kwargs = kwargs or {}
-        formula = flop_registry.get(operation_of(func))
+        formula = flop_registry.get(func._overloadpacket)
         # As torch's `FlopCounterMode` does: the question for a device is left as it is, all else without a formula is
         # taken apart.
         if formula is None and func is not torch.ops.prim.device.default:

@@ -1,9 +1,8 @@
 """Private names of torch and Lightning that faceanon uses: the one file to look at when either is updated.
 
 Seen in torch 2.15.0 and Lightning 2.6.6. Each function says what has no public way. Of Gradio nothing private is used.
-Three methods that are private too stand where their class is, since Python finds them by name: `_apply` of
-`networks.frozen.Frozen`, `__torch_dispatch__` of `bench.probe.FlopCounter`, and `_parse_ckpt_path` of
-`training.cli.FaceAnonCLI`.
+Two methods that are private too stand where their class is, since Python finds them by name: `_apply` of
+`networks.frozen.Frozen`, and `_parse_ckpt_path` of `training.cli.FaceAnonCLI`. Benchmarks have some of their own.
 """
 
 from __future__ import annotations
@@ -13,15 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer
 
 # torch 2.15.0
-
-DispatchMode = TorchDispatchMode
-"""What sees every operation that torch runs; its module is private."""
 
 COMPILED_CALL = "_compiled_call_impl"
 """Where a module keeps what `nn.Module.compile` made; torch offers no way to ask for it or to take it away."""
@@ -79,11 +74,6 @@ def has_statistics(module: nn.Module) -> bool:
     from torch.nn.utils.parametrizations import _SpectralNorm
 
     return isinstance(module, _BatchNorm | _SpectralNorm)
-
-
-def operation_of(overload: Any) -> Any:  # noqa: ANN401 - torch's own
-    """The operation that an overload belongs to, by which torch's formulas for FLOPs are listed."""
-    return overload._overloadpacket
 
 
 # Lightning 2.6.6

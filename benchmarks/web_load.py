@@ -181,12 +181,12 @@ class User:
         opened = self._done(look, [[file], None], visit)
         if opened is None:
             return
-        boxes, line = opened[2], opened[8]
+        boxes, line = opened[2], opened[10]
         visit.line = str(line)
         if boxes is None:
             return
         word = f"the password of user {self.number}"
-        answer = self._done(work, [word, "stranger", None, boxes, None, [], True], visit)
+        answer = self._done(work, [word, "stranger", None, boxes, None, [], [], True], visit)
         if answer is None:
             return
         picture, line = answer[:2]
@@ -316,7 +316,7 @@ def functions_of(address: str) -> tuple[int, int]:
         taken = tuple(kinds[part] for part in function["inputs"])
         numbers[taken] = int(function.get("id", number))
     try:
-        left = ("image_annotator", "image_annotator", "checkboxgroup", "checkbox")
+        left = ("image_annotator", "image_annotator", "checkboxgroup", "checkboxgroup", "checkbox")
         return numbers["file", "state"], numbers[("textbox", "radio", "state", *left)]
     except KeyError:
         sys.exit("the page has no function that anonymizes")

@@ -74,6 +74,7 @@ def test_the_archives_hold_what_they_must_and_no_more(archives):
     assert not [name for name in inner if name.startswith((".venv", "runs/", "build/", ".git/"))]
 
 
+@pytest.mark.timeout(1200)  # installing and trying each take minutes on a busy machine
 @pytest.mark.slow
 def test_the_wheel_works_outside_the_repository(archives, tmp_path):
     place = tmp_path / "site"

@@ -320,7 +320,7 @@ def test_a_film_gets_a_face_that_was_missed_and_loses_a_false_one(page, tmp_path
     page.locator("#anonymize-frame-boxes .annotator-container").focus()
     page.keyboard.press("c")
     draw(page, at(265, 45), at(345, 150))
-    page.get_by_label("person 1").uncheck()
+    page.locator("#anonymize-people").get_by_label("person 1").uncheck()
     page.locator("#anonymize-seen input").check()
     line = go(page, "anonymize", RIGHT, "done")
     assert line.startswith("1 face replaced by strangers")

@@ -185,6 +185,9 @@ class User:
         visit.line = str(line)
         if boxes is None:
             return
+        # As a browser sends them back.
+        for box in boxes["boxes"]:
+            box["color"] = f"rgb({', '.join(map(str, box['color']))})"
         word = f"the password of user {self.number}"
         answer = self._done(work, [word, "stranger", None, boxes, None, [], [], True], visit)
         if answer is None:
@@ -347,9 +350,10 @@ def main() -> int:
             last = User(address, options.users, functions, time.monotonic() + 120).visit("ordinary")
             faults = check([*visits, last])
             after = memory.now()
-            # A finished upload has a folder of its own; a file beside these folders is what is left of another.
+            # A finished upload has a folder of its own; a file beside these folders is what is left of another. Gradio
+            # itself leaves an empty one for each file that a function is given.
             for path in scratch.glob("faceanon-demo-*/uploads/*"):
-                if path.is_file():
+                if path.is_file() and path.stat().st_size:
                     faults.append(f"{path.name}: left of an upload that broke off")
             if process.poll() is not None:
                 faults.append(f"the server ended with {process.returncode}")

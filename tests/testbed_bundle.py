@@ -22,13 +22,14 @@ from torch import Tensor
 
 from faceanon.errors import UserError
 from faceanon.files import load_strictly, save_tensors
-from faceanon.networks.unet_small import CHANNEL_OF_CLASS
 from faceanon.weights.bundle import Bundle, network_class
 from faceanon.weights.checksums import write_checksums
 
 TESTBED = Path(__file__).resolve().parents[2] / "shared" / "testbed"
 CLASSES = ["background", "skin", "nose", "eye_g", "l_eye", "r_eye", "l_brow", "r_brow", "l_ear", "r_ear"]
 CLASSES += ["mouth", "u_lip", "l_lip", "hair", "hat", "ear_r", "neck_l", "neck", "cloth"]
+# Output channel of the public SmallUNet for each of these.
+CHANNEL_OF_CLASS = (0, 3, 6, 9, 17, 5, 2, 11, 8, 4, 14, 1, 10, 13, 12, 18, 7, 15, 16)
 PARSING = {
     "classes": CLASSES,
     "face": [1, 2, 4, 5, 6, 7, 10, 11, 12],

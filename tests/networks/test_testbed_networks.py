@@ -10,9 +10,10 @@ from faceanon.networks.adapters import Normalised, PerceptualDistance
 from faceanon.networks.mobileface import MobileFaceNet
 from faceanon.networks.mobileface_v2 import MobileFaceV2
 from faceanon.networks.squeezenet import SqueezeNetFeatures
-from faceanon.networks.unet_small import CHANNEL_OF_CLASS, SmallUNet
+from faceanon.networks.unet_small import SmallUNet
 from faceanon.weights.bundle import Bundle
 from testbed_bundle import (
+    CHANNEL_OF_CLASS,
     convert_mobileface_v2,
     convert_small_unet,
     convert_squeezenet,

@@ -37,7 +37,6 @@ class Opened:
 
     def __init__(self, data, options, providers, enable_fallback):
         self.asked = [name for name, _ in providers]
-        self.settings = dict(providers)
         assert not enable_fallback
 
     def get_providers(self):

@@ -334,8 +334,8 @@ def test_a_film_gets_a_face_that_was_missed_and_loses_a_false_one(page, tmp_path
     before, after = (list(read_frames(tmp_path / name)) for name in ("in.mp4", "in_anon.mp4"))
     for one, other in zip(before, after, strict=True):
         changed = np.abs(one.pixels.astype(int) - other.pixels).max(2) > 12
-        # A pale face for a pale one: how much of it differs is up to the stranger, whom a new salt chooses.
-        assert changed[60:140, 275:335].mean() > 0.3
+        # The middle of the face: how far a stranger reaches beyond it follows from the salt.
+        assert changed[75:125, 290:320].mean() > 0.5
         assert changed[60:140, 40:180].mean() < 0.05
     page.locator("#anonymize-onward").click()
     page.locator("#recover-photo").get_by_text("faceanon").first.wait_for()

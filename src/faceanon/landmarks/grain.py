@@ -66,8 +66,7 @@ def grain(key: Array, side: int) -> Array:
     seed = hashlib.sha256(b"faceanon/grain" + key.astype("<f4").tobytes()).digest()
     white = np.random.default_rng(int.from_bytes(seed, "big")).standard_normal((side, side), np.float32)
     grains = np.asarray(cv2.GaussianBlur(white, (0, 0), SIZE), np.float32)
-    whole: Array = grains / np.median(np.abs(_detail(grains)))
-    return whole
+    return np.divide(grains, np.float32(np.median(np.abs(_detail(grains)))))
 
 
 def _new(picture: Array, original: Array) -> NDArray[np.bool_]:
@@ -85,5 +84,4 @@ def _square(share: float, side: int) -> NDArray[np.uint8]:
 
 
 def _detail(light: Array) -> Array:
-    detail: Array = light - cv2.GaussianBlur(light, (0, 0), FINE)
-    return detail
+    return np.subtract(light, cv2.GaussianBlur(light, (0, 0), FINE))

@@ -48,6 +48,7 @@ from faceanon.landmarks.geometry import (
     wider,
 )
 from faceanon.landmarks.own_parts import fringe, own_mouth, own_share
+from faceanon.sampling import colours_at
 
 LIPS = tuple(
     {*OUTER_LIPS, *INNER_LIPS, 11, 12, 15, 16, 72, 73, 74, 76, 77, 85, 86, 89, 90, 179, 180, 183, 184}
@@ -86,7 +87,6 @@ LEAST_SKIN = 50  # pixels from which light can be told
 FARTHEST_LOOK = 0.2  # by how much pupils move at most, in widths of the eye; beyond, irises are cut off by the lids
 AS_LARGE = 1.2  # pixels of a donor that fall into one of the picture, up to which single places are taken
 SMALLER = 1.6  # ... and from which the mean is
-LONGEST_ROW = 16_384  # pixels
 FINER = 3  # single places in a pixel and a direction that such a mean is taken of
 LEAST_AREA = 0.02  # square pixels; triangles that are seen from their edge are left out
 
@@ -379,7 +379,7 @@ def _sampled(picture: Pixels, field: Array) -> Pixels:
     Where it becomes smaller, as an open eye does that is shut, the mean over each pixel is taken. Single places would
     be lashes and gaps by turns, and leave a row of dots.
     """
-    sampled = _remapped(picture, field)
+    sampled: Pixels = colours_at(picture, field, cv2.INTER_CUBIC, cv2.BORDER_REFLECT)
     # By how much the place changes from a pixel to the next one, down and across, (S, S, 2) each.
     down: Array = np.gradient(field, axis=0)
     across: Array = np.gradient(field, axis=1)
@@ -391,20 +391,10 @@ def _sampled(picture: Pixels, field: Array) -> Pixels:
     parts = np.linspace(-half, half, FINER, dtype=np.float32)[:, None, None]
     # Places within each of these N pixels, (FINER * FINER, N, 2).
     places: Array = (field[few] + parts[:, None] * down[few] + parts * across[few]).reshape(FINER * FINER, -1, 2)
-    # OpenCV takes no longer rows.
-    pieces = np.array_split(places, 1 + places.shape[1] // LONGEST_ROW, 1)
-    means = np.concatenate([_remapped(picture, piece).mean(0) for piece in pieces])
+    means = colours_at(picture, places, cv2.INTER_CUBIC, cv2.BORDER_REFLECT).mean(0)
     share = np.interp(smaller[few], (AS_LARGE, SMALLER), (0, 1))[:, None]
     sampled[few] = (sampled[few] * (1 - share) + means * share).round().astype(np.uint8)
     return sampled
-
-
-def _remapped(picture: Pixels, field: Array) -> Pixels:
-    """A picture's colours at the places of a field `(H, W, 2)`, `(H, W, 3)`."""
-    colours: Pixels = cv2.remap(
-        picture, field[..., 0], field[..., 1], cv2.INTER_CUBIC, borderMode=cv2.BORDER_REFLECT
-    ).astype(np.uint8)
-    return colours
 
 
 def _inset(points: Array, most: float) -> Array:

@@ -5,10 +5,6 @@ from __future__ import annotations
 from torch import Tensor, cat, nn
 from torch.nn import functional as F
 
-# Output channel of the public checkpoint for each CelebAMask-HQ class: background, skin, nose, glasses, left and right
-# eye, brow, ear, mouth, upper and lower lip, hair, hat, ear ring, necklace, neck, cloth.
-CHANNEL_OF_CLASS = (0, 3, 6, 9, 17, 5, 2, 11, 8, 4, 14, 1, 10, 13, 12, 18, 7, 15, 16)
-
 
 def _twice(inputs: int, outputs: int) -> nn.Sequential:
     """Two 3x3 convolutions, each with a ReLU."""

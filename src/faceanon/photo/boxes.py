@@ -66,6 +66,19 @@ class DecidedBox:
     track: int | None = None
 
 
+def said_of_people(frames: Iterable[Sequence[DecidedBox]]) -> dict[int | None, tuple[bool, int]]:
+    """Of each track of a film: whether its boxes hide it, and how many strangers of the key are passed over.
+
+    One box that does not say `keep` hides the person in all frames, and one is enough to say which stranger it is.
+    """
+    said: dict[int | None, tuple[bool, int]] = {}
+    for boxes in frames:
+        for box in boxes:
+            hidden, stranger = said.get(box.track, (False, 0))
+            said[box.track] = hidden or box.choice != "keep", max(stranger, box.stranger)
+    return said
+
+
 @dataclass(frozen=True)
 class DecidedPhoto:
     """Everything that was decided about one photo, or one frame of a film.

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from faceanon.light.networks import Array
 from faceanon.manifest import CropGeometry
 from faceanon.photo.align import Box, box_around, crop_window, samples
+from faceanon.sampling import colours_at
 
 FEATHER = 0.05  # width of a pasted face's soft edge, as a share of its side
 PASSES = 4  # corrections of a pasted face, see `paste`
-LONGEST = 2**14  # row of places that OpenCV is given at once; it takes fewer than 2 ** 15 rows and columns
 SEEN = 1 / 255  # of a change on [-1, 1]: half a step of 8 bits, below which a pixel stays what it was
 # Stronger than the classical methods' own defaults: a face here fills two thirds of the hidden square.
 BLUR = 0.12  # standard deviation, in sides of the square
@@ -185,28 +185,14 @@ def _pixelated(face: Array, cells: int) -> Array:
 def _fine(picture: Array, grid: Array, how: int, beyond: int) -> Array:
     """A picture `(C, h, w)` at the places `(1, r, c, 2)`: `(C, r, c)`.
 
-    OpenCV rounds a place to the 32nd part of a pixel. `crop` and `paste` round alike, so a pasted face is still read
-    back as what it was meant to be.
+    `crop` and `paste` round places alike, so a pasted face is still read back as what it was meant to be.
 
-    Args:
-        picture: The picture.
-        grid: Its edges lie at -1 and 1.
-        how: `cv2.INTER_CUBIC` or `cv2.INTER_LINEAR`.
-        beyond: The picture beyond its edges: `cv2.BORDER_REFLECT` or `cv2.BORDER_REPLICATE`.
+    The picture's edges lie at -1 and 1; `how` and `beyond` are as `colours_at` takes them.
     """
-    channels, height, width = picture.shape
-    _, rows, columns, _ = grid.shape
-    count = rows * columns
-    # OpenCV's rows have one length, so the last one is filled up.
-    shape = -(-count // LONGEST), min(LONGEST, count)
-    places = np.zeros((2, *shape), np.float32)
-    for axis, side in enumerate((width, height)):
-        # To OpenCV's places: 0 is the middle of the first pixel.
-        places[axis].reshape(-1)[:count] = ((grid[..., axis] + 1) * np.float32(side) - 1).ravel() / 2
-    right, down = places
-    found = cv2.remap(np.ascontiguousarray(picture.transpose(1, 2, 0)), right, down, how, borderMode=beyond)
-    fine: Array = found.reshape(-1, channels)[:count].T.reshape(channels, rows, columns)
-    return fine
+    _, height, width = picture.shape
+    places = ((grid[0] + 1) * np.array((width, height), np.float32) - 1) / 2
+    fine = colours_at(np.ascontiguousarray(picture.transpose(1, 2, 0)), places, how, beyond)
+    return fine.transpose(2, 0, 1)
 
 
 def _window(photo: NDArray[np.uint8], box: Box) -> Array:

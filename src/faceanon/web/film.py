@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from faceanon.errors import UserError
-from faceanon.photo.boxes import Choice, DecidedBox, DecidedPhoto
+from faceanon.photo.boxes import Choice, DecidedBox, DecidedPhoto, said_of_people
 from faceanon.pipeline.video.frames import VideoInfo, read_frames
-from faceanon.web.review import COLOURS, CORNERS, NEAR, ScreenBox, coloured, on_screen, screen_size
+from faceanon.web.review import COLOURS, CORNERS, NEAR, ScreenBox, coloured, on_screen, screen_scale, screen_size
 
 NEW = ("new A", "new B", "new C")  # names of people whom the visitor draws
 THUMBNAIL = 40  # px
@@ -45,6 +45,11 @@ class FilmPerson:
     def span(self) -> tuple[int, int]:
         """The first and the last frame with a box."""
         return min(self.boxes), max(self.boxes)
+
+    @property
+    def choice(self) -> Choice:
+        """What is done with the person, as boxes say it."""
+        return "stranger" if self.hidden else "keep"
 
     def at(self, frame: int) -> Corners | None:
         """Where the person is in a frame; None before the first box and after the last one."""
@@ -89,17 +94,17 @@ class ReviewedFilm:
         """
         self.info = info
         self.frames = frames
-        by_track: dict[int, FilmPerson] = {}
+        people: dict[int | None, FilmPerson] = {}
         for decided in found:
             for box in decided.boxes:
                 assert decided.frame is not None
                 assert box.track is not None
-                person = by_track.setdefault(box.track, FilmPerson(f"person {len(by_track) + 1}", {}, hidden=False))
+                person = people.setdefault(box.track, FilmPerson(f"person {len(people) + 1}", {}))
                 person.boxes[decided.frame] = box
-                # As where it is anonymized: one box that does not say `keep` hides the person.
-                person.hidden = person.hidden or box.choice != "keep"
-                person.stranger = max(person.stranger, box.stranger)
-        self.people = list(by_track.values())
+        self.people = list(people.values())
+        # As where it is anonymized.
+        for track, said in said_of_people(decided.boxes for decided in found).items():
+            people[track].hidden, people[track].stranger = said
         self._take_pictures()
 
     def line(self) -> str:
@@ -112,8 +117,10 @@ class ReviewedFilm:
 
     def screen(self) -> NDArray[np.uint8]:
         """The frame on the screen, `(h, w, 3)` uint8."""
+        assert self.info is not None
+        size = screen_size(self.info.width, self.info.height)
         for frame in read_frames(self.path, {self.frame}):
-            return np.asarray(Image.fromarray(frame.pixels).resize(self._size, Image.Resampling.BOX))
+            return np.asarray(Image.fromarray(frame.pixels).resize(size, Image.Resampling.BOX))
         if self.frame == 0:
             raise UserError(f"{self.path} has no frame that can be shown; the file is damaged or cut short")
         # The file has promised more frames than it has.
@@ -127,8 +134,7 @@ class ReviewedFilm:
         for person in self.people:
             corners = person.at(self.frame)
             if corners is not None:
-                choice: Choice = "stranger" if person.hidden else "keep"
-                shown.append(coloured(on_screen(corners, self._scale), person.name, COLOURS[choice]))
+                shown.append(coloured(on_screen(corners, self._scale), person.name, COLOURS[person.choice]))
         return shown
 
     def keep(self, drawn: Sequence[ScreenBox], hidden: Sequence[str], others: Sequence[str]) -> None:
@@ -165,9 +171,9 @@ class ReviewedFilm:
         assert self.info is not None
         frames: dict[int, list[DecidedBox]] = {}
         for number, person in enumerate(self.people):
-            choice: Choice = "stranger" if person.hidden else "keep"
             for frame, box in person.boxes.items():
-                frames.setdefault(frame, []).append(replace(box, choice=choice, stranger=person.stranger, track=number))
+                said = replace(box, choice=person.choice, stranger=person.stranger, track=number)
+                frames.setdefault(frame, []).append(said)
         photos = []
         for frame, boxes in sorted(frames.items()):
             photos.append(DecidedPhoto(self.path.name, self.info.width, self.info.height, tuple(boxes), frame))
@@ -180,8 +186,7 @@ class ReviewedFilm:
             first, last = person.span
             left = 100 * first / max(1, self.frames)
             wide = max(1.0, 100 * (last + 1 - first) / max(1, self.frames))
-            colour = COLOURS["stranger" if person.hidden else "keep"]
-            bar = f'<i style="left:{left:.1f}%;width:{wide:.1f}%;background:{colour}"></i>'
+            bar = f'<i style="left:{left:.1f}%;width:{wide:.1f}%;background:{COLOURS[person.choice]}"></i>'
             span = f"{self._time(first)} to {self._time(last)}"
             rows.append(
                 f"<li>{_picture(person.picture)}<b>{html.escape(person.name)}</b><span>{bar}</span><small>{span}</small></li>"
@@ -191,19 +196,13 @@ class ReviewedFilm:
     @property
     def colours(self) -> dict[str, str]:
         """By the name that a box may have."""
-        people = {person.name: COLOURS["stranger" if person.hidden else "keep"] for person in self.people}
+        people = {person.name: COLOURS[person.choice] for person in self.people}
         return dict.fromkeys(NEW, COLOURS["stranger"]) | people
-
-    @property
-    def _size(self) -> tuple[int, int]:
-        assert self.info is not None
-        return screen_size(self.info.width, self.info.height)
 
     @property
     def _scale(self) -> tuple[float, float]:
         assert self.info is not None
-        wide, high = self._size
-        return wide / self.info.width, high / self.info.height
+        return screen_scale(self.info.width, self.info.height)
 
     def _time(self, frame: int) -> str:
         assert self.info is not None

@@ -62,7 +62,9 @@ class ReviewedPhoto:
 
     def screen(self, pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """The photo `(H, W, 3)` uint8 as it is shown; not kept, since a hundred of them would fill the memory."""
-        return cv2.resize(pixels, self._size, interpolation=cv2.INTER_AREA).astype(np.uint8)
+        assert self.found is not None
+        size = screen_size(self.found.width, self.found.height)
+        return cv2.resize(pixels, size, interpolation=cv2.INTER_AREA).astype(np.uint8)
 
     def line(self) -> str:
         """What was found, for people."""
@@ -94,16 +96,9 @@ class ReviewedPhoto:
         return {label: COLOURS[choice] for label, (choice, _) in LABELS.items()}
 
     @property
-    def _size(self) -> tuple[int, int]:
-        assert self.found is not None
-        return screen_size(self.found.width, self.found.height)
-
-    @property
     def _scale(self) -> tuple[float, float]:
-        """Pixels of the screen over the photo's, right and down."""
         assert self.found is not None
-        wide, high = self._size
-        return wide / self.found.width, high / self.found.height
+        return screen_scale(self.found.width, self.found.height)
 
     def _untouched(self, corners: Sequence[float]) -> DecidedBox | None:
         """The box that was found here: it knows its eyes and its score."""
@@ -151,6 +146,12 @@ def screen_size(width: int, height: int) -> tuple[int, int]:
     return max(1, round(width * factor)), max(1, round(height * factor))
 
 
+def screen_scale(width: int, height: int) -> tuple[float, float]:
+    """Pixels of the screen over those of a photo of this size, right and down."""
+    wide, high = screen_size(width, height)
+    return wide / width, high / height
+
+
 def on_screen(corners: Sequence[float], scale: tuple[float, float]) -> ScreenBox:
     """A box on the screen, from x1, y1, x2, y2 in the photo and the scale right and down."""
     return {name: round(value * axis) for name, value, axis in zip(CORNERS, corners, scale * 2, strict=True)}
@@ -166,7 +167,7 @@ def as_lines(boxes: Sequence[ScreenBox]) -> str:
     lines = []
     for box in boxes:
         edges = " ".join(str(round(box[name])) for name in CORNERS)
-        lines.append(f"{edges} {box['label']}")
+        lines.append(f"{edges} {box.get('label', '')}".rstrip())
     return "\n".join(lines)
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +10,15 @@ import numpy as np
 
 from faceanon.errors import UserError
 from faceanon.photo.align import framed_square
-from faceanon.photo.boxes import Choice, DecidedBox, DecidedPhoto, Decisions, detections, points_of_a_box
+from faceanon.photo.boxes import (
+    Choice,
+    DecidedBox,
+    DecidedPhoto,
+    Decisions,
+    detections,
+    points_of_a_box,
+    said_of_people,
+)
 from faceanon.pipeline.photo import Pipeline
 from faceanon.pipeline.video.frames import VideoInfo, read_frames
 from faceanon.pipeline.video.passes import Progress, silent
@@ -80,28 +87,14 @@ def follow_decided(
         progress("boxes", len(times), info.frames)
     if given and max(given) >= len(times):
         raise UserError(f"{decisions.name} names frame {max(given)} of {source}, which has {len(times)} frames")
-    tracks, stays = _as_decided(tracker.finish(len(times), info.width, info.height), given, decisions.name)
-    return tracks, [time - times[0] for time in times], stays
-
-
-def _as_decided(
-    tracks: Sequence[Track], given: Mapping[int, Sequence[DecidedBox]], name: str
-) -> tuple[tuple[Track, ...], tuple[Stay, ...]]:
-    """The tracks with their strangers, those that stay without segments, and who stays."""
-    hidden = set()
-    passed_over: Counter[int | None] = Counter()
-    for boxes in given.values():
-        for box in boxes:
-            # One box that does not say `keep` hides the face in all its frames, and one says which stranger it is.
-            if box.choice != "keep":
-                hidden.add(box.track)
-            passed_over[box.track] = max(passed_over[box.track], box.stranger)
+    said = said_of_people(given.values())
     left = []
     stays = []
-    for track in tracks:
-        if track.given in hidden:
-            left.append(replace(track, stranger=passed_over[track.given]))
+    for track in tracker.finish(len(times), info.width, info.height):
+        hidden, stranger = said[track.given]
+        if hidden:
+            left.append(replace(track, stranger=stranger))
         else:
-            stays.append(Stay(track.number, name, track.covered, track.covered, None))
+            stays.append(Stay(track.number, decisions.name, track.covered, track.covered, None))
             left.append(replace(track, segments=(), missing=()))
-    return tuple(left), tuple(stays)
+    return tuple(left), [time - times[0] for time in times], tuple(stays)

@@ -27,6 +27,7 @@ FLOORS = {
     "packed": "safetensors in Huffman code",
     "files": "safetensors and YAML on disk, hashed and written atomically",
     "results": "figures of a test as a file",
+    "sampling": "colours of a picture between its pixels",
     "optim": "optimizers",
     "networks": "layers, and networks in public layouts",
     "losses": "one term a function",

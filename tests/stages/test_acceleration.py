@@ -95,7 +95,7 @@ def watched(config, bundle, out, more):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("config", ["pixels_s1", "dbaf_s2", "riddle_s2", "ifadit_s1", "rotation_s2", "mirage_s2"])
+@pytest.mark.parametrize("config", ["pixels_s1", "dbaf_s2", "riddle_s2", "ifadit_s1"])
 def test_everything_compiled_is_the_plain_training(tiny_bundle, tmp_path, config):
     three = ("--trainer.max_epochs=1", "--trainer.limit_train_batches=3", "--trainer.limit_val_batches=1")
     three = (*three, "--trainer.precision=32-true")

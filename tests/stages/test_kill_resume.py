@@ -128,7 +128,7 @@ def test_killed_at_random_moments(tmp_path, kills):
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.filterwarnings("ignore")
-def test_a_real_stage_killed_twenty_times(tiny_bundle, tmp_path):
+def test_a_real_stage_killed_ten_times(tiny_bundle, tmp_path):
     saver = {"class_path": "faceanon.training.checkpoints.RunCheckpoint", "init_args": {"every_n_batches": 1}}
 
     def command(folder):
@@ -138,7 +138,7 @@ def test_a_real_stage_killed_twenty_times(tiny_bundle, tmp_path):
         return ["fit", *words("dbaf_s1", tiny_bundle, folder, saver, **options), *given, "--trainer.max_epochs=8"]
 
     seconds = timed(command(tmp_path / "whole"))
-    train_under_fire(command(tmp_path / "broken"), tmp_path / "broken", 20, 1, seconds)
+    train_under_fire(command(tmp_path / "broken"), tmp_path / "broken", 10, 1, seconds)
     compare(tmp_path / "whole", tmp_path / "broken")
 
 

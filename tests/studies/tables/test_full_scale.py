@@ -96,7 +96,6 @@ def own_protocol(place, name, side):
         ("dbaf-2", 256, "Encoder4Editing", 1),
         ("ifadit-1", 256, "GradualStyleEncoder", 2),
         ("dbaf-2", 1024, "Encoder4Editing", 1),
-        ("ifadit-1", 1024, "GradualStyleEncoder", 1),
     ],
 )
 def test_from_public_files_to_a_filled_table(table, side, encoder, processes, tmp_path, capfd):

@@ -188,7 +188,7 @@ class Decisions:
         return matching
 
     def to_json(self) -> str:
-        """The file's text."""
+        """The decisions as the text of a file in COCO's format."""
         images: list[dict[str, Any]] = []
         annotations: list[dict[str, Any]] = []
         for photo_id, photo in enumerate(self.photos, 1):
